@@ -28,9 +28,7 @@ class AssayError(Exception):
     next_step: what to do now (optional, but nearly always there).
     """
 
-    def __init__(
-        self, where: str, found: str, *, expected: str = "", next_step: str = ""
-    ) -> None:
+    def __init__(self, where: str, found: str, *, expected: str = "", next_step: str = "") -> None:
         self.where = where
         self.found = found
         self.expected = expected

@@ -1,1 +1,21 @@
-"""."""
+"""What is known about a model: frozen data, one registry, and its resolution against a config."""
+
+from assay.spec.config import NEUTRAL_KEYS, ModelConfig
+from assay.spec.model_spec import ConfigSpec, ModelSpec, RuntimeSpec, TextPart, WeightsSpec
+from assay.spec.registry import find_nearest_types, get_spec, get_specs, register
+from assay.spec.resolve import resolve_decoder
+
+__all__ = [
+    "NEUTRAL_KEYS",
+    "ConfigSpec",
+    "ModelConfig",
+    "ModelSpec",
+    "RuntimeSpec",
+    "TextPart",
+    "WeightsSpec",
+    "find_nearest_types",
+    "get_spec",
+    "get_specs",
+    "register",
+    "resolve_decoder",
+]

@@ -1,0 +1,40 @@
+"""gemma3: a vision tower and a projector around gemma3_text; the text part is exported."""
+
+from assay.spec import ConfigSpec, ModelSpec, TextPart, WeightsSpec, register
+
+_VISION = "the vision part; only the text decoder is exported"
+
+register(
+    ModelSpec(
+        model_type="gemma3",
+        architectures=("Gemma3ForConditionalGeneration",),
+        config_spec=ConfigSpec(
+            # Files of the first release leave the head out and rely on the class: always tied.
+            defaults={"tie_word_embeddings": True},
+            neutral={
+                "vision_config": _VISION,
+                "mm_tokens_per_image": _VISION,
+                "boi_token_index": _VISION,
+                "eoi_token_index": _VISION,
+                "image_token_index": _VISION,
+                "image_token_id": _VISION,
+                "boi_token_id": _VISION,
+                "eoi_token_id": _VISION,
+            },
+        ),
+        weights_spec=WeightsSpec(
+            renames=(
+                ("language_model.model.", "model."),
+                ("model.language_model.", "model."),
+                ("language_model.lm_head.", "lm_head."),
+            ),
+            ignored=(
+                ("vision_tower.*", _VISION),
+                ("model.vision_tower.*", _VISION),
+                ("multi_modal_projector.*", _VISION),
+                ("model.multi_modal_projector.*", _VISION),
+            ),
+        ),
+        text_part=TextPart(model_type="gemma3_text"),
+    )
+)

@@ -1,0 +1,84 @@
+"""gemma3_text: gemma2 without the score softcap; q/k norms, and a rope for each layer type."""
+
+from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.markers import by_layer_type, key
+from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
+from assay.spec.rope import rope_from_config
+from assay.spec.rules import every_nth_is_full, inverse_sqrt, layer_types_or, size, sqrt
+from assay.spec.vocabulary import Branch, Embedding, Head
+
+register(
+    ModelSpec(
+        model_type="gemma3_text",
+        architectures=("Gemma3ForCausalLM",),
+        config_spec=ConfigSpec(
+            defaults={
+                "vocab_size": 262208,
+                "hidden_size": 2304,
+                "intermediate_size": 9216,
+                "num_hidden_layers": 26,
+                "num_attention_heads": 8,
+                "num_key_value_heads": 4,
+                "head_dim": 256,
+                "hidden_activation": "gelu_pytorch_tanh",
+                "max_position_embeddings": 131072,
+                "rms_norm_eps": 1e-6,
+                "attention_bias": False,
+                "query_pre_attn_scalar": 256,
+                "sliding_window": 4096,
+                "sliding_window_pattern": 6,
+                "final_logit_softcapping": None,
+                "tie_word_embeddings": True,
+            },
+            aliases={"_sliding_window_pattern": "sliding_window_pattern"},
+            only={"use_bidirectional_attention": (False, None)},
+            neutral={
+                "attn_logit_softcapping": "read, but never passed to attention, by transformers",
+                "hidden_act": "hidden_activation counts",
+                "cache_implementation": "a default of generate(), not of the forward pass",
+            },
+        ),
+        weights_spec=WeightsSpec(ignored=LLAMA_IGNORED),
+        decoder_spec=decoder(
+            Branch(
+                norm=rms_norm("input_layernorm", offset=1.0),
+                mixer=attention(
+                    head_dim=size("head_dim"),
+                    bias=key("attention_bias"),
+                    scale=inverse_sqrt(key("query_pre_attn_scalar")),
+                    q_norm=rms_norm("q_norm", offset=1.0, scope="head"),
+                    k_norm=rms_norm("k_norm", offset=1.0, scope="head"),
+                    rope=by_layer_type(
+                        full_attention=rope_from_config(
+                            head_dim=key("head_dim"), default_theta=1e6
+                        ),
+                        sliding_attention=rope_from_config(
+                            head_dim=key("head_dim"),
+                            theta_key="rope_local_base_freq",
+                            default_theta=1e4,
+                            takes_scaling=False,
+                        ),
+                    ),
+                    window=by_layer_type(
+                        full_attention=None, sliding_attention=key("sliding_window")
+                    ),
+                ),
+                post_norm=rms_norm("post_attention_layernorm", offset=1.0),
+            ),
+            Branch(
+                norm=rms_norm("pre_feedforward_layernorm", offset=1.0),
+                mixer=gated_mlp(activation=key("hidden_activation")),
+                post_norm=rms_norm("post_feedforward_layernorm", offset=1.0),
+            ),
+            layer_types=layer_types_or(every_nth_is_full(key("sliding_window_pattern"))),
+            embedding=Embedding(name="model.embed_tokens", scale=sqrt(size("hidden_size"))),
+            final_norm=rms_norm("model.norm", offset=1.0),
+            head=Head(
+                name="lm_head",
+                tied=key("tie_word_embeddings"),
+                softcap=key("final_logit_softcapping"),
+            ),
+        ),
+        runtime_spec=RuntimeSpec(genai_model_type="gemma3_text"),
+    )
+)
