@@ -1,0 +1,212 @@
+"""The candidate: a folder's graph in plain ONNX Runtime, driven through its caches.
+
+Shapes: B rows, S new tokens, T past and new tokens, V vocabulary. Logits come back as float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.errors import RuntimeFolderError
+from assay.verification.all_positions import bypass_last_position, set_accuracy_level
+from assay.verification.folder import CacheSlot, ModelFolder, open_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import onnx
+
+__all__ = ["Candidate", "State", "open_candidate"]
+
+Ids = npt.NDArray[np.int64]
+Logits = npt.NDArray[np.float32]
+
+
+@dataclass
+class State:
+    """Where a generation stands: caches by their past input's name, and the mask so far."""
+
+    values: dict[str, Any]
+    mask_BT: Ids
+
+
+class Candidate:
+    """One ONNX Runtime session over a folder's graph.
+
+    covers_all_positions: whether a run gives logits for each token fed (True) or for the last
+    one only (False).
+    """
+
+    def __init__(self, folder: ModelFolder, session: Any, *, covers_all_positions: bool) -> None:
+        self.folder = folder
+        self.session = session
+        self.covers_all_positions = covers_all_positions
+        self._outputs = [output.name for output in session.get_outputs()]
+
+    def start(self, num_rows: int = 1) -> State:
+        """Empty caches (zeros of the window's length for ring caches) and an empty mask."""
+        from onnxruntime import OrtValue
+
+        values = {
+            slot.past: OrtValue.ortvalue_from_numpy(_empty_cache(slot, num_rows))
+            for slot in self.folder.signature.slots
+        }
+        return State(values, np.zeros((num_rows, 0), np.int64))
+
+    def feed(
+        self, state: State, ids_BS: Ids, mask_BS: Ids | None = None
+    ) -> tuple[Logits, State]:
+        """Run new tokens on top of a state.
+
+        mask_BS: 0 for padding, all ones when absent. Positions count unmasked tokens from 0;
+        padding has position 0, as in onnxruntime-genai.
+        Returns logits [B, S or 1, V] and the state after the tokens.
+        """
+        from onnxruntime import OrtValue
+
+        signature = self.folder.signature
+        new_mask_BS = np.ones_like(ids_BS) if mask_BS is None else mask_BS
+        mask_BT = np.concatenate([state.mask_BT, new_mask_BS], axis=1)
+        positions_BS = np.maximum(np.cumsum(mask_BT, axis=1) - 1, 0)[:, state.mask_BT.shape[1]:]
+        feeds = {
+            signature.input_ids: ids_BS,
+            signature.attention_mask: mask_BT,
+            signature.position_ids: positions_BS * new_mask_BS,
+        }
+        lengths = {"past": state.mask_BT.shape[1], "total": mask_BT.shape[1]}
+        for name, role in signature.extras.items():
+            feeds[name] = np.asarray([lengths[role]])
+        values = {
+            name: OrtValue.ortvalue_from_numpy(self._as_declared(name, array))
+            for name, array in feeds.items() if name
+        }
+        results = self._run(values | state.values)
+        caches = {slot.past: results[slot.present] for slot in signature.slots}
+        return _read_logits(results[signature.logits]), State(caches, mask_BT)
+
+    def prefill(self, ids_S: Ids) -> Logits:
+        """Logits [S, V] of every position of one prompt.
+
+        In one run where the graph covers all positions, else token by token.
+        """
+        if self.covers_all_positions:
+            logits_BSV, _ = self.feed(self.start(), ids_S[None])
+            return np.asarray(logits_BSV[0])
+        return self.decode(self.start(), ids_S)[0]
+
+    def decode(self, state: State, ids_S: Ids) -> tuple[Logits, State]:
+        """Feed tokens one by one through the cache; logits [S, V]."""
+        rows = []
+        for token in ids_S:
+            logits, state = self.feed(state, np.asarray([[token]], np.int64))
+            rows.append(logits[0, -1])
+        return np.stack(rows), state
+
+    def _as_declared(self, name: str, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+        """Cast to the declared type; scalars take the declared rank."""
+        from onnx import helper
+
+        dtype = helper.tensor_dtype_to_np_dtype(self.folder.signature.element_types[name])
+        if array.ndim == 1 and name in self.folder.signature.extras:
+            rank = next(len(i.shape) for i in self.session.get_inputs() if i.name == name)
+            array = array.reshape((1,) * rank)
+        return np.ascontiguousarray(array.astype(dtype))
+
+    def _run(self, values: dict[str, Any]) -> dict[str, Any]:
+        try:
+            results = self.session.run_with_ort_values(self._outputs, values)
+        except Exception as exc:
+            _reraise_runtime(exc, str(self.folder.graph_path), "ONNX Runtime can't run the graph")
+            raise
+        return dict(zip(self._outputs, results, strict=True))
+
+
+def open_candidate(
+    folder: ModelFolder | str | Path,
+    *,
+    accuracy_level: int | None = None,
+    all_positions: bool = True,
+    num_threads: int = 0,
+) -> Candidate:
+    """Load a folder's graph on the CPU.
+
+    accuracy_level: forces MatMulNBits' arithmetic in memory; None keeps the folder's own.
+    all_positions: bypass the node that keeps only the last position, where there is one.
+    Raises RuntimeFolderError when ONNX Runtime refuses the graph or its weights.
+    """
+    opened = folder if isinstance(folder, ModelFolder) else open_folder(folder)
+    proto = opened.proto
+    if accuracy_level is not None:
+        proto = set_accuracy_level(proto, accuracy_level)
+    covers = _declares_all_positions(opened)
+    if all_positions and not covers:
+        bypassed = bypass_last_position(proto, opened.signature.logits)
+        proto, covers = (proto, False) if bypassed is None else (bypassed, True)
+    session = _open_session(opened, proto, num_threads)
+    candidate = Candidate(opened, session, covers_all_positions=covers)
+    if covers:  # what is declared isn't always what comes out
+        logits, _ = candidate.feed(candidate.start(), np.asarray([[1, 1]], np.int64))
+        candidate.covers_all_positions = logits.shape[1] == 2
+    return candidate
+
+
+def _declares_all_positions(folder: ModelFolder) -> bool:
+    output = next(o for o in folder.proto.graph.output if o.name == folder.signature.logits)
+    dims = output.type.tensor_type.shape.dim
+    if len(dims) != 3 or dims[1].dim_value == 1:
+        return False
+    return bypass_last_position(folder.proto, folder.signature.logits) is None
+
+
+def _open_session(folder: ModelFolder, proto: onnx.ModelProto, num_threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = num_threads
+    # Weights stay in the folder; only the graph itself is handed over as bytes.
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", str(folder.path.resolve())
+    )
+    try:
+        return onnxruntime.InferenceSession(
+            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as exc:
+        _reraise_runtime(exc, str(folder.graph_path), "ONNX Runtime can't load the graph")
+        raise
+
+
+def _reraise_runtime(exc: Exception, where: str, what: str) -> None:
+    """Turn ONNX Runtime's own exceptions, which share no public base, into ours."""
+    if type(exc).__module__.startswith("onnxruntime"):
+        raise RuntimeFolderError(
+            where, f"{what}: {exc}", next_step="Export the model again, or report it to its tool."
+        ) from exc
+
+
+def _empty_cache(slot: CacheSlot, num_rows: int) -> npt.NDArray[np.generic]:
+    """Zeros for one slot: batch first, the token axis (2 of 4, else none) empty or the ring's."""
+    from onnx import helper
+
+    dims = [num_rows]
+    for axis, dim in enumerate(slot.shape[1:], start=1):
+        if dim is not None and not (axis == 2 and slot.capacity):
+            dims.append(dim)
+        elif axis == 2 or len(slot.shape) != 4:
+            dims.append(slot.capacity)
+        else:
+            raise RuntimeFolderError(
+                slot.past, f"axis {axis} of this cache has no size",
+                expected="num_key_value_heads and head_size in genai_config.json",
+            )
+    return np.zeros(dims, helper.tensor_dtype_to_np_dtype(slot.element_type))
+
+
+def _read_logits(value: Any) -> Logits:
+    logits = np.asarray(value.numpy(), np.float32)
+    return logits[:, None] if logits.ndim == 2 else logits

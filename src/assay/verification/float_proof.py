@@ -1,0 +1,163 @@
+"""Proof that a float graph computes what PyTorch computes, in all four settings.
+
+The bound is a constant times the reference's own rounding noise at the compared positions, at
+most 1e-4: small faults (rope theta 10001 for 10000, eps 1e-6 for 1e-5) cost only 3e-5, so a
+fixed tolerance would either miss them or reject deep models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.errors import RuntimeFolderError
+from assay.verification.candidate import Candidate, open_candidate
+from assay.verification.metrics import Agreement, compare_logits
+from assay.verification.reference import ReferenceRun, find_window, run_with_noise
+from assay.verification.settings import SETTINGS, Comparison, plan_rows, run_setting
+from assay.verification.verdict import Check
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "MAX_REL_L2", "NOISE_FACTOR", "NOISE_FLOOR", "FloatReference", "bound_float32",
+    "judge_float32", "measure_reference",
+]
+
+MAX_REL_L2 = 1e-4
+NOISE_FACTOR = 8.0
+NOISE_FLOOR = 2.5e-7
+
+Ids = npt.NDArray[np.int64]
+Grade = Callable[[Agreement, float], tuple[bool, dict[str, float]]]
+
+
+@dataclass(frozen=True)
+class FloatReference:
+    """What the reference says to a prompt and to the rows of a batch, with its noise.
+
+    Measured once, it serves any number of candidates.
+    """
+
+    prompt: ReferenceRun
+    rows: tuple[ReferenceRun, ...]
+    window: int | None
+
+    def run(self, sequence: int) -> ReferenceRun:
+        """The run of the prompt (-1) or of a batch row."""
+        return self.prompt if sequence < 0 else self.rows[sequence]
+
+
+def bound_float32(noise: float) -> float:
+    """The largest relL2 that rounding explains: NOISE_FACTOR times the noise, at most 1e-4.
+
+    NOISE_FLOOR stands in for a noise that is lower than two orders of summation of the same
+    float32 terms can be apart.
+    """
+    return min(MAX_REL_L2, NOISE_FACTOR * max(noise, NOISE_FLOOR))
+
+
+def measure_reference(
+    model: torch.nn.Module,
+    input_ids: Ids,
+    *,
+    settings: Sequence[str] = SETTINGS,
+    window: int | None = None,
+) -> FloatReference:
+    """Run the reference once in float32 and once in float64, for the prompt and each batch row.
+
+    input_ids: [S], one prompt. window: the attention window; read from the model's config when
+    absent.
+    """
+    ids_S = np.asarray(input_ids, np.int64).reshape(-1)
+    window = window or find_window(model.config)
+    prompt = run_with_noise(model, ids_S)
+    rows = plan_rows(ids_S, window) if "left_padded_batch" in settings else ()
+    return FloatReference(prompt, tuple(run_with_noise(model, row) for row in rows), window)
+
+
+def judge_float32(
+    folder: str | Path | Candidate,
+    reference: FloatReference,
+    *,
+    settings: Sequence[str] = SETTINGS,
+) -> list[Check]:
+    """Compare a float32 folder with the reference, one Check per setting.
+
+    A setting that the prompt is too short for comes back with passed=None.
+    """
+    candidate = folder if isinstance(folder, Candidate) else open_candidate(folder)
+    return judge_settings(candidate, reference, settings, grade_float32)
+
+
+def judge_settings(
+    candidate: Candidate, reference: FloatReference, settings: Sequence[str], grade: Grade
+) -> list[Check]:
+    """Run each setting and grade its worst comparison by `grade`."""
+    checks = []
+    for setting in settings:
+        if reason := _inapplicable(setting, reference):
+            checks.append(Check(setting, None, detail=reason, required=False))
+            continue
+        rows = [row.ids_S for row in reference.rows]
+        try:
+            comparisons = list(run_setting(
+                setting, candidate, reference.prompt.ids_S, window=reference.window, rows=rows,
+            ))
+        except RuntimeFolderError as exc:
+            checks.append(Check(setting, False, detail=str(exc), outcome="runtime_error"))
+            continue
+        checks.append(grade_comparisons(setting, comparisons, reference, grade))
+    return checks
+
+
+def grade_float32(agreement: Agreement, noise: float) -> tuple[bool, dict[str, float]]:
+    """relL2 within the noise's bound; the counted argmaxes agree."""
+    bound = bound_float32(noise)
+    passed = agreement.rel_l2 <= bound and not agreement.argmax_mismatches
+    return passed and agreement.finite, {"rel_l2": bound}
+
+
+def grade_comparisons(
+    name: str, comparisons: list[Comparison], reference: FloatReference, grade: Grade
+) -> Check:
+    """One Check over several comparisons: the one that stands worst against its bound speaks."""
+    worst: tuple[float, bool, Agreement, float, dict[str, float], Comparison] | None = None
+    for comparison in comparisons:
+        run = reference.run(comparison.sequence)
+        positions = comparison.positions_P
+        agreement = compare_logits(
+            comparison.logits_PV, run.logits_SV[positions],
+            margin_noise_P=NOISE_FACTOR * run.noise.max_abs_P[positions],
+        )
+        noise = run.noise.rel_l2(positions)
+        passed, bound = grade(agreement, noise)
+        excess = agreement.rel_l2 / bound_float32(noise)
+        rank = (not passed, excess if agreement.finite else np.inf)
+        if worst is None or rank > (not worst[1], worst[0]):
+            worst = (excess if agreement.finite else np.inf, passed, agreement, noise, bound,
+                     comparison)
+    assert worst is not None, name
+    _, passed, agreement, noise, bound, comparison = worst
+    metrics = asdict(agreement) | {"noise": noise, "num_comparisons": len(comparisons)}
+    position = int(comparison.positions_P[agreement.worst_position])
+    where = "the prompt" if comparison.sequence < 0 else f"batch row {comparison.sequence}"
+    detail = "" if passed else f"worst at token {position} of {where}"
+    return Check(name, passed, metrics | {"worst_position": position}, bound, detail)
+
+
+def _inapplicable(setting: str, reference: FloatReference) -> str:
+    if setting == "window":
+        if reference.window is None:
+            return "the model has no sliding window"
+        if reference.window >= len(reference.prompt.ids_S):
+            return f"the prompt doesn't pass the window of {reference.window} tokens"
+    if setting == "left_padded_batch" and not reference.rows:
+        return "the prompt is too short for a batch of unequal rows"
+    return ""

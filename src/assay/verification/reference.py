@@ -1,0 +1,215 @@
+"""The reference of record: PyTorch's full forward pass, eager attention, eval mode, no cache.
+
+float32 is the truth that candidates are held against. The same weights run in float64 tell how
+much of a difference is rounding.
+
+The float64 run is the same function, not a different one: weights and buffers are the float32
+values (so inv_freq is what it was), and rotary tables are computed as the original computes
+them, in float32. Everything else that transformers casts to float32 on the way (norms, softmax,
+router) runs in float64. Measured on tiny llama, qwen2 and gemma2 models over 800 tokens: an
+onnxruntime graph with the original's tables lies 0.85 to 1.6 times this noise from the float32
+run, at every weight scale. Angles in float64 would raise the noise two- to fivefold and hide
+faults behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.errors import DependencyError, UnjudgedError
+from assay.verification.metrics import Noise, measure_noise
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["ReferenceRun", "find_window", "load_reference", "run_logits", "run_with_noise"]
+
+Ids = npt.NDArray[np.int64]
+Logits = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ReferenceRun:
+    """A prompt, its float32 logits [S, V], and their noise (None: not measured)."""
+
+    ids_S: Ids
+    logits_SV: Logits
+    noise: Noise
+
+
+def load_reference(source: str | Path) -> torch.nn.Module:
+    """Load a causal language model in float32 with eager attention, in eval mode.
+
+    source: a checkpoint folder, a .gguf file, or a hub id.
+    Raises DependencyError without torch and transformers, UnjudgedError when it can't be loaded.
+    """
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM
+    except ImportError as exc:
+        raise DependencyError(
+            "assay verify", "torch and transformers aren't installed",
+            next_step="pip install 'assay[verify]'",
+        ) from exc
+    path = Path(source)
+    where, options = (str(source), {})
+    if path.suffix == ".gguf":
+        where, options = str(path.parent), {"gguf_file": path.name}
+    try:
+        with _quiet_transformers():
+            model = AutoModelForCausalLM.from_pretrained(
+                where, dtype=torch.float32, attn_implementation="eager", **options
+            )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError) as exc:
+        raise UnjudgedError(
+            str(source), f"transformers can't load the reference: {exc}",
+            next_step="Give the checkpoint that the folder was exported from.",
+        ) from exc
+    reference: torch.nn.Module = model.eval()
+    return reference
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    from transformers.utils import logging
+
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        logging.enable_progress_bar()
+
+
+def find_window(config: Any) -> int | None:
+    """The narrowest active attention window of a transformers config, or None."""
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    kinds = set(getattr(text, "layer_types", None) or ())
+    found = []
+    window = getattr(text, "sliding_window", None)
+    if kinds:
+        active = any("sliding" in str(kind) for kind in kinds)
+    else:
+        active = bool(getattr(text, "use_sliding_window", True))
+    if active and isinstance(window, int) and window > 0:
+        found.append(window)
+    if not kinds or any("chunked" in str(kind) for kind in kinds):
+        found += [getattr(text, "attention_chunk_size", None) or 0]
+    if "local" in (getattr(text, "attention_layers", None) or ()):
+        found.append(text.window_size)  # gpt_neo
+    return min((size for size in found if size), default=None)
+
+
+def run_logits(model: torch.nn.Module, ids_S: Ids) -> Logits:
+    """Float32 logits [S, V] of one prompt, over the full sequence and without a cache."""
+    with _fresh_rotary_state(model):
+        return np.asarray(_forward(model, ids_S).float().numpy())
+
+
+def run_with_noise(model: torch.nn.Module, ids_S: Ids) -> ReferenceRun:
+    """Run a prompt in float32 and in float64.
+
+    The model is cast in place, one parameter at a time, and cast back without loss: the peak is
+    8 bytes a parameter.
+    """
+    logits_SV = run_logits(model, ids_S)
+    with _fresh_rotary_state(model), _float64(model):
+        noise = measure_noise(logits_SV, _forward(model, ids_S).numpy())
+    return ReferenceRun(ids_S, logits_SV, noise)
+
+
+def _forward(model: torch.nn.Module, ids_S: Ids) -> torch.Tensor:
+    import torch
+
+    with torch.no_grad():
+        output = model(input_ids=torch.from_numpy(np.array(ids_S[None])), use_cache=False)
+    logits: torch.Tensor = output.logits[0]
+    return logits
+
+
+@contextlib.contextmanager
+def _float64(model: torch.nn.Module) -> Iterator[None]:
+    """Cast weights and buffers to float64 and back, and casts to float32 inside to float64."""
+    import torch
+
+    buffers = [(module, dict(module._buffers)) for module in model.modules()]
+    parameters = [p for p in model.parameters() if p.is_floating_point()]
+    assert all(p.dtype == torch.float32 for p in parameters), "the reference must be float32"
+    mode = _float64_mode()
+    hooks = []
+    for module in _rotary_modules(model):
+        hooks.append(module.register_forward_pre_hook(lambda *_: mode.pause()))
+        hooks.append(module.register_forward_hook(lambda *_: mode.resume(), always_call=True))
+    model.double()
+    try:
+        with mode:
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for parameter in parameters:
+            parameter.data = parameter.data.float()
+        for module, original in buffers:
+            module._buffers.update(original)
+
+
+def _float64_mode() -> Any:
+    """A mode that turns every request for float32 into one for float64, unless paused."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Float64Mode(TorchFunctionMode):
+        depth = 0
+
+        def pause(self) -> None:
+            self.depth += 1
+
+        def resume(self) -> None:
+            self.depth -= 1
+
+        def __torch_function__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if self.depth:
+                return func(*args, **kwargs)
+            if func is torch.Tensor.float:
+                return args[0].double()
+            wide = tuple(torch.float64 if a is torch.float32 else a for a in args)
+            named = {k: torch.float64 if v is torch.float32 else v for k, v in kwargs.items()}
+            return func(*wide, **named)
+
+    return Float64Mode()
+
+
+def _rotary_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
+    return [m for m in model.modules() if "rotary" in type(m).__name__.lower()]
+
+
+@contextlib.contextmanager
+def _fresh_rotary_state(model: torch.nn.Module) -> Iterator[None]:
+    """Undo what a forward pass leaves behind in rotary modules.
+
+    Dynamic and longrope scaling remember the longest sequence seen and would give the next,
+    shorter prompt other frequencies.
+    """
+    saved = [
+        (module, dict(module._buffers), dict(module.__dict__))
+        for module in _rotary_modules(model)
+    ]
+    try:
+        yield
+    finally:
+        for module, buffers, attributes in saved:
+            module.__dict__.update(attributes)
+            module._buffers.clear()
+            module._buffers.update(buffers)

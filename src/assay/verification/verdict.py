@@ -1,0 +1,126 @@
+"""A verdict: pass, fail or unjudged, with the checks and numbers behind it."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any, Literal
+
+__all__ = ["Check", "Verdict", "reach_verdict", "read_environment"]
+
+Status = Literal["pass", "fail", "unjudged"]
+_PACKAGES = ("assay", "torch", "transformers", "onnxruntime", "onnxruntime-genai", "onnx", "numpy")
+_EXIT_CODES = {"pass": 0, "fail": 1, "unjudged": 2}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    passed: None when it could not be judged; `detail` then says why.
+    bound: what the metrics were held against, by name.
+    required: whether a check that could not be judged leaves the whole folder unjudged.
+    outcome: a name for a known special end, such as "reference_overflows_float16".
+    """
+
+    name: str
+    passed: bool | None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    bound: dict[str, float] = field(default_factory=dict)
+    detail: str = ""
+    required: bool = True
+    outcome: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement of one folder. exit_code: 0 pass, 1 fail, 2 could not judge."""
+
+    status: Status
+    folder: str
+    reference: str
+    precision: str
+    checks: tuple[Check, ...]
+    environment: dict[str, str]
+
+    @property
+    def exit_code(self) -> int:
+        """0 pass, 1 fail, 2 could not judge."""
+        return _EXIT_CODES[self.status]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; the key `verdict` holds the status."""
+        return {
+            "schema": 1,
+            "verdict": self.status,
+            "exit_code": self.exit_code,
+            "folder": self.folder,
+            "reference": self.reference,
+            "precision": self.precision,
+            "checks": [_plain(check.__dict__) for check in self.checks],
+            "environment": self.environment,
+        }
+
+    def to_json(self) -> str:
+        """The dictionary as JSON; NaN and infinity become null."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
+
+    def to_text(self) -> str:
+        """The verdict on the first line, then a line for each check."""
+        what = f"{self.folder} ({self.precision}) against {self.reference}"
+        lines = [f"{self.status.upper()}  {what}"]
+        marks = {True: "pass", False: "FAIL", None: "  - "}
+        for check in self.checks:
+            numbers = "  ".join(f"{k}={_show(v)}" for k, v in _headline(check).items())
+            lines.append(f"  {marks[check.passed]}  {check.name:<22} {numbers}".rstrip())
+            if check.detail:
+                lines.extend(f"          {line}" for line in check.detail.splitlines())
+        return "\n".join(lines)
+
+
+def reach_verdict(
+    checks: Sequence[Check], *, folder: str, reference: str, precision: str
+) -> Verdict:
+    """Fail if any check failed; unjudged if a required one couldn't be judged; else pass."""
+    status: Status = "pass"
+    if any(check.passed is False for check in checks):
+        status = "fail"
+    elif any(check.passed is None and check.required for check in checks) or not checks:
+        status = "unjudged"
+    return Verdict(status, folder, reference, precision, tuple(checks), read_environment())
+
+
+def read_environment() -> dict[str, str]:
+    """Versions of what took part; absent packages are left out."""
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _headline(check: Check) -> dict[str, Any]:
+    shown = {k: v for k, v in check.metrics.items() if isinstance(v, (int, float, str))}
+    shown.update({f"{k}<=": v for k, v in check.bound.items() if k in shown})
+    return shown
+
+
+def _show(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not (abs(value) < float("inf")):
+        return None
+    if hasattr(value, "item") and not isinstance(value, (bool, int, float, str)):
+        return _plain(value.item())
+    return value
