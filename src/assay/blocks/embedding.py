@@ -1,0 +1,250 @@
+"""Token embedding and head, which may share one table."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from assay.blocks.build import Build
+from assay.blocks.emitter import MICROSOFT, Shape
+from assay.blocks.initializers import FloatInitializer, QuantizedMatrix, RowSource
+from assay.blocks.linear import (
+    Projection,
+    emit_add,
+    emit_linear,
+    emit_matmul_nbits,
+    use_float_vector,
+    use_quantized_parts,
+)
+from assay.quantization import Grid
+from assay.spec.vocabulary import Embedding, Head, LearnedPositions, Linear
+
+__all__ = ["emit_embedding", "emit_head", "emit_last_position"]
+
+
+def emit_embedding(
+    build: Build, embedding: Embedding, head: Head, vocab_size: int, hidden_size: int
+) -> ir.Value:
+    """Emit scale * table[input_ids] (+ position vectors): [batch, sequence, hidden]."""
+    emitter = build.emitter
+    shape = ("batch", "sequence", hidden_size)
+    ids = build.inputs.input_ids
+    table = _find_tied_matrix(build, embedding, head, vocab_size, hidden_size)
+    if table is not None:
+        packed, scales, zero_points = use_quantized_parts(build, table, flat=True)
+        x = emitter.op(
+            "GatherBlockQuantized",
+            [packed, ids, scales] + ([] if zero_points is None else [zero_points]),
+            name=embedding.name,
+            shape=shape,
+            domain=MICROSOFT,
+            attributes={
+                "bits": table.grid.bits,
+                "block_size": table.grid.group_size,
+                "gather_axis": 0,
+                "quantize_axis": 1,
+            },
+        )
+    else:
+        weight = _use_float_table(build, embedding.name, vocab_size, hidden_size)
+        x = emitter.op(
+            "Gather", [weight, ids], name=embedding.name, shape=shape, attributes={"axis": 0}
+        )
+    if embedding.scale != 1.0:
+        x = emitter.op(
+            "Mul",
+            [x, emitter.scalar(float(embedding.scale))],
+            name=f"{embedding.name}.scaled",
+            shape=shape,
+        )
+    if embedding.positions is not None:
+        x = emit_add(
+            build,
+            x,
+            _emit_positions(build, embedding.positions, hidden_size),
+            f"{embedding.positions.name}.added",
+        )
+    return x
+
+
+def emit_last_position(build: Build, x: ir.Value, hidden_size: int) -> ir.Value:
+    """Emit the last position of x alone: [batch, 1, hidden]. Generation reads no other."""
+    return build.emitter.op(
+        "Gather",
+        [x, build.emitter.integers(-1)],
+        name="last_position",
+        shape=("batch", 1, hidden_size),
+        attributes={"axis": 1},
+    )
+
+
+def emit_head(
+    build: Build,
+    x: ir.Value,
+    head: Head,
+    embedding: Embedding,
+    vocab_size: int,
+    hidden_size: int,
+) -> ir.Value:
+    """Emit logits, float32: softcap(multiplier * (W x + b)). x: [batch, positions, hidden]."""
+    emitter = build.emitter
+    assert x.shape is not None
+    shape: Shape = ("batch", x.shape[1] if isinstance(x.shape[1], int) else "sequence", vocab_size)
+    if head.tied:
+        # The file may hold the shared table a second time, under the head's name.
+        build.weights.ignore(f"{head.name}.weight")
+        logits = _emit_tied(build, x, head, embedding, vocab_size, hidden_size, shape)
+    else:
+        linear = Linear(name=head.name, bias=head.bias)
+        projection = Projection(head.name, linear, hidden_size, vocab_size)
+        logits = emit_linear(build, x, head.name, [projection], is_head=True)
+    if head.multiplier != 1.0:
+        logits = emitter.op(
+            "Mul",
+            [logits, emitter.scalar(float(head.multiplier))],
+            name=f"{head.name}.scaled",
+            shape=shape,
+        )
+    if head.softcap is not None:
+        cap = float(head.softcap)
+        logits = emitter.op(
+            "Mul", [logits, emitter.scalar(1.0 / cap)], name=f"{head.name}.by_cap", shape=shape
+        )
+        logits = emitter.op("Tanh", [logits], name=f"{head.name}.tanh", shape=shape)
+        logits = emitter.op(
+            "Mul", [logits, emitter.scalar(cap)], name=f"{head.name}.capped", shape=shape
+        )
+    if emitter.float_dtype != ir.DataType.FLOAT:
+        logits = emitter.op(
+            "Cast",
+            [logits],
+            name=f"{head.name}.float32",
+            shape=shape,
+            dtype=ir.DataType.FLOAT,
+            attributes={"to": int(ir.DataType.FLOAT)},
+        )
+    return logits
+
+
+def _find_tied_matrix(
+    build: Build, embedding: Embedding, head: Head, vocab_size: int, hidden_size: int
+) -> QuantizedMatrix | None:
+    """Return the quantized table that embedding and head share; None where it stays in float."""
+    weight_format = build.precision.find_format(head.name, is_head=True)
+    if not head.tied or not isinstance(weight_format, Grid):
+        return None
+    source = _table_source(build, embedding.name, vocab_size, hidden_size)
+    return QuantizedMatrix(
+        embedding.name,
+        "embedding",
+        weight_format,
+        vocab_size,
+        hidden_size,
+        (source,),
+        build.precision.float_dtype,
+    )
+
+
+def _table_source(build: Build, name: str, rows: int, inputs: int) -> RowSource:
+    path = f"{name}.weight"
+    return RowSource(build.weights.use(path, (rows, inputs)), path, ((0, rows),))
+
+
+def _use_float_table(build: Build, name: str, rows: int, inputs: int) -> ir.Value:
+    return build.emitter.use_initializer(
+        FloatInitializer(
+            f"{name}.weight",
+            build.precision.float_dtype,
+            (rows, inputs),
+            (_table_source(build, name, rows, inputs),),
+        )
+    )
+
+
+def _emit_positions(build: Build, positions: LearnedPositions, hidden_size: int) -> ir.Value:
+    emitter = build.emitter
+    ids, shape = build.inputs.position_ids, ("batch", "sequence")
+    if positions.offset:
+        offset = emitter.constant(
+            f"constants.int64_scalar.{positions.offset}",
+            np.asarray(positions.offset, dtype=np.int64),
+        )
+        ids = emitter.op(
+            "Add",
+            [ids, offset],
+            name=f"{positions.name}.rows",
+            shape=shape,
+            dtype=ir.DataType.INT64,
+        )
+    table = _use_float_table(
+        build, positions.name, positions.num_positions + positions.offset, hidden_size
+    )
+    return emitter.op(
+        "Gather",
+        [table, ids],
+        name=positions.name,
+        shape=(*shape, hidden_size),
+        attributes={"axis": 0},
+    )
+
+
+def _emit_tied(
+    build: Build,
+    x: ir.Value,
+    head: Head,
+    embedding: Embedding,
+    vocab_size: int,
+    hidden_size: int,
+    shape: Shape,
+) -> ir.Value:
+    """Emit x times the embedding table, from the same stored bytes."""
+    emitter = build.emitter
+    bias = None
+    if head.bias:
+        path = f"{head.name}.bias"
+        source = RowSource(build.weights.use(path, (vocab_size,)), path, ((0, vocab_size),))
+        bias = use_float_vector(build, path, (source,), vocab_size)
+    build.linear_paths.append(head.name)
+    matrix = _find_tied_matrix(build, embedding, head, vocab_size, hidden_size)
+    if matrix is not None:
+        parts = use_quantized_parts(build, matrix)
+        return emit_matmul_nbits(build, x, head.name, matrix, parts, shape, bias)
+    table = _use_float_table(build, embedding.name, vocab_size, hidden_size)
+    flat = emitter.op(
+        "Reshape",
+        [x, emitter.integers(-1, hidden_size)],
+        name=f"{head.name}.rows",
+        shape=("positions", hidden_size),
+    )
+    product = emitter.op(
+        "Gemm",
+        [flat, table] + ([] if bias is None else [bias]),
+        name=head.name,
+        shape=("positions", vocab_size),
+        attributes={"transB": 1},
+    )
+    positions = x.shape[1] if x.shape is not None else None
+    last = isinstance(positions, int)
+    target = (
+        emitter.integers(-1, 1, vocab_size)
+        if last
+        else emitter.op(
+            "Concat",
+            [
+                emitter.op(
+                    "Shape",
+                    [x],
+                    name=f"{head.name}.leading",
+                    shape=(2,),
+                    dtype=ir.DataType.INT64,
+                    attributes={"start": 0, "end": 2},
+                ),
+                emitter.integers(vocab_size),
+            ],
+            name=f"{head.name}.shape",
+            shape=(3,),
+            dtype=ir.DataType.INT64,
+            attributes={"axis": 0},
+        )
+    )
+    return emitter.op("Reshape", [product, target], name=f"{head.name}.logits", shape=shape)

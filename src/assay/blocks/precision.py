@@ -1,0 +1,54 @@
+"""Which format each weight is stored in."""
+
+from __future__ import annotations
+
+import fnmatch
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from assay.quantization import Grid
+
+__all__ = ["FloatFormat", "PrecisionPlan", "WeightFormat"]
+
+
+@dataclass(frozen=True)
+class FloatFormat:
+    """A weight kept in float; a dtype other than the activations' is cast in the graph."""
+
+    dtype: ir.DataType
+
+
+WeightFormat = Grid | FloatFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrecisionPlan:
+    """Formats by module path.
+
+    float_dtype: activations, norms, biases, KV cache. default: every projection. head: the head,
+    and the embedding where the two are tied. keep: (pattern over module paths, format), the
+    first match wins over everything. accuracy_level: of MatMulNBits (0 computes in float, 4 with
+    int8 activations).
+    """
+
+    float_dtype: ir.DataType
+    default: WeightFormat
+    head: WeightFormat
+    keep: tuple[tuple[str, WeightFormat], ...] = ()
+    accuracy_level: int = 0
+
+    def find_format(self, path: str, *, is_head: bool = False) -> WeightFormat:
+        """Return the format of the projection at a module path."""
+        for pattern, weight_format in self.keep:
+            if fnmatch.fnmatchcase(path, pattern):
+                return weight_format
+        return self.head if is_head else self.default
+
+    def list_unmatched(self, paths: list[str]) -> list[str]:
+        """Return the keep patterns that match no module path."""
+        return [
+            pattern
+            for pattern, _ in self.keep
+            if not any(fnmatch.fnmatchcase(path, pattern) for path in paths)
+        ]
