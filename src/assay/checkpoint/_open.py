@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from assay.checkpoint._gguf_file import GgufCheckpoint
 from assay.checkpoint._interface import Checkpoint
 from assay.checkpoint._safetensors_folder import SafetensorsCheckpoint
 from assay.errors import CheckpointError
@@ -23,6 +24,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     place = Path(path)
     if place.is_dir():
         return _open_folder(place)
+    if place.suffix == ".gguf" and place.exists():
+        return GgufCheckpoint(place)
     if place.suffix == ".safetensors":
         raise CheckpointError(
             str(place),
@@ -47,6 +50,16 @@ def _open_folder(folder: Path) -> Checkpoint:
         ) from exc
     if any(name.endswith(".safetensors") and _is_model(name) for name in names):
         return SafetensorsCheckpoint(folder)
+    ggufs = [name for name in names if name.endswith(".gguf")]
+    if len(ggufs) == 1:
+        return GgufCheckpoint(folder / ggufs[0])
+    if ggufs:
+        raise CheckpointError(
+            str(folder),
+            f"has {len(ggufs)} GGUF files: {', '.join(ggufs[:5])}",
+            expected="one",
+            next_step="Give the path of one of them.",
+        )
     pickled = [name for name in names if name.endswith(_PICKLE_SUFFIXES)]
     if pickled:
         raise CheckpointError(
