@@ -25,12 +25,14 @@ IR_VERSION = 10
 class DecoderGraph:
     """A finished graph without data, and what it stores.
 
-    num_cache_slots: pairs of past and present tensors.
+    num_cache_slots: pairs of past and present tensors. shares_cache_buffer: whether past and
+    present may be one buffer.
     """
 
     model: ir.Model
     initializers: tuple[Initializer, ...]
     num_cache_slots: int
+    shares_cache_buffer: bool
 
 
 def build_decoder_graph(
@@ -67,7 +69,12 @@ def build_decoder_graph(
     emitter.outputs.insert(0, emitter.outputs.pop())
     weights.check_all_used()
     _check_keep_patterns(build)
-    return DecoderGraph(_finish(emitter, name), tuple(emitter.initializers.values()), state.slot)
+    return DecoderGraph(
+        _finish(emitter, name),
+        tuple(emitter.initializers.values()),
+        state.slot,
+        not any(node.op_type == "Softmax" for node in emitter.nodes),
+    )
 
 
 def _add_inputs(emitter: Emitter) -> GraphInputs:

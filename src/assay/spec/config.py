@@ -20,6 +20,7 @@ _TASK = "belongs to another task head"
 NEUTRAL_KEYS: Mapping[str, str] = {
     **dict.fromkeys(
         (
+            "_model_name_or_path",
             "_name_or_path",
             "architectures",
             "auto_map",
@@ -93,6 +94,7 @@ NEUTRAL_KEYS: Mapping[str, str] = {
             "top_k",
             "top_p",
             "typical_p",
+            "unk_token_id",
         ),
         _GENERATION,
     ),

@@ -1,0 +1,185 @@
+"""The main path: checkpoint -> spec -> plan -> graph -> quantize -> write -> load once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import assay.models  # noqa: F401  (registers every spec)
+from assay.checkpoint import Checkpoint, open_checkpoint
+from assay.errors import RuntimeFolderError
+from assay.graph import DecoderGraph, ExportOptions, build_decoder_graph
+from assay.runtime import load_once
+from assay.spec import DecoderPlan, ResolvedModel, resolve_model
+from assay.spec.weights import WeightMap
+from assay.writers.folder import new_folder
+from assay.writers.onnx_genai import (
+    GenaiFolder,
+    build_genai_config,
+    estimate_size_bytes,
+    write_genai_folder,
+)
+
+__all__ = ["ExportReport", "PlannedExport", "Progress", "export", "plan_export"]
+
+
+class Progress(Protocol):
+    """Told of the stages of long work, and of the bytes done within one."""
+
+    def start(self, stage: str, total_bytes: int = 0) -> None:
+        """A stage begins."""
+
+    def advance(self, num_bytes: int) -> None:
+        """Some bytes of the stage are done."""
+
+
+class _Silent:
+    def start(self, stage: str, total_bytes: int = 0) -> None:
+        pass
+
+    def advance(self, num_bytes: int) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class PlannedExport:
+    """A finished graph without data, and what it will cost."""
+
+    model: ResolvedModel
+    graph: DecoderGraph
+    options: ExportOptions
+    weights_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what will be written, as plain data."""
+        plan = self.model.plan
+        return {
+            "model_type": self.model.spec.model_type,
+            "num_layers": len(plan.layers),
+            "hidden_size": plan.hidden_size,
+            "vocab_size": plan.vocab_size,
+            "nodes": self.graph.model.graph.num_nodes(),
+            "weights_bytes": self.weights_bytes,
+            "options": self.options.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What an export wrote. seconds: of the export itself, the load-once child not counted."""
+
+    folder: Path
+    plan: PlannedExport
+    manifest: Mapping[str, Any]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "folder": str(self.folder),
+            "seconds": round(self.seconds, 3),
+            **self.plan.to_json(),
+            "load_once": self.manifest["load_once"],
+            "files": self.manifest["files"],
+        }
+
+
+def export(
+    model: str | Path,
+    output: str | Path,
+    *,
+    options: ExportOptions | None = None,
+    overwrite: bool = False,
+    check_loading: bool = True,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Export a checkpoint to an ONNX Runtime GenAI folder.
+
+    model: a Hugging Face folder or a GGUF file. output: the folder to create. check_loading:
+    load the result once in the runtime, in a child process, before reporting success.
+    Raises an AssayError for whatever a user or a file can cause; then no folder is left.
+    """
+    progress = progress or _Silent()
+    begin = time.perf_counter()
+    loading = 0.0
+
+    def load(folder: Path) -> Mapping[str, Any]:
+        nonlocal loading
+        start = time.perf_counter()
+        progress.start("load once")
+        result = _load(folder, check_loading)
+        loading += time.perf_counter() - start
+        return result
+
+    with open_checkpoint(model) as checkpoint:
+        progress.start("plan")
+        planned = plan_export(checkpoint, options or ExportOptions())
+        content = _describe_folder(planned, checkpoint, load)
+        with new_folder(Path(output), overwrite=overwrite) as folder:
+            progress.start("write", planned.weights_bytes)
+            manifest = write_genai_folder(folder, content, checkpoint, progress.advance)
+    seconds = time.perf_counter() - begin - loading
+    return ExportReport(Path(output), planned, manifest, seconds)
+
+
+def plan_export(checkpoint: Checkpoint, options: ExportOptions) -> PlannedExport:
+    """Everything up to the first byte written: resolve the spec, build and check the graph."""
+    model = resolve_model(
+        checkpoint.config,
+        where=_name_config(checkpoint),
+        ignored_config_keys=options.ignore_config_keys,
+    )
+    shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
+    weights = WeightMap(shapes, model.weights_specs, where=str(checkpoint.path))
+    graph = build_decoder_graph(
+        model.plan,
+        weights,
+        options.plan_precision(),
+        name=model.spec.model_type,
+        attention_form=options.attention,
+        all_positions=options.all_logits,
+    )
+    return PlannedExport(model, graph, options, estimate_size_bytes(graph))
+
+
+def _describe_folder(
+    planned: PlannedExport, checkpoint: Checkpoint, load: Callable[[Path], Mapping[str, Any]]
+) -> GenaiFolder:
+    options, plan = planned.options, planned.model.plan
+    config = build_genai_config(
+        plan,
+        model_type=planned.model.genai_model_type,
+        config=planned.model.text_config,
+        generation_config=checkpoint.generation_config,
+        context_length=options.context_length or _find_context_length(plan),
+        share_buffer=planned.graph.shares_cache_buffer,
+    )
+    source = {"path": checkpoint.path.name, "model_type": planned.model.spec.model_type}
+    return GenaiFolder(planned.graph, config, source, options.to_json(), load)
+
+
+def _find_context_length(plan: DecoderPlan) -> int:
+    return plan.max_position_embeddings
+
+
+def _name_config(checkpoint: Checkpoint) -> str:
+    path = checkpoint.path
+    return str(path / "config.json" if path.is_dir() else path)
+
+
+def _load(folder: Path, wanted: bool) -> Mapping[str, Any]:
+    """Load a folder once in the runtime; what isn't done is recorded with its reason."""
+    if not wanted:
+        return {"status": "skipped", "reason": "switched off by the user"}
+    report = load_once(folder)
+    if report.status == "failed":
+        raise RuntimeFolderError(
+            str(folder.name),
+            f"onnxruntime-genai can't load what was written: {report.reason}",
+            next_step="This is a fault of assay: please report it with the model's config.json. "
+            "--no-load writes the folder all the same.",
+        )
+    return report.to_json()

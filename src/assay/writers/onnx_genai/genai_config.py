@@ -1,0 +1,106 @@
+"""genai_config.json: what ONNX Runtime GenAI needs to know about the folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from assay.blocks.cache import PAST_KEY, PAST_VALUE, PRESENT_KEY, PRESENT_VALUE
+from assay.spec.vocabulary import Attention, DecoderPlan
+
+__all__ = ["MODEL_FILE", "build_genai_config", "find_eos_token_ids"]
+
+MODEL_FILE = "model.onnx"
+_SEARCH_KEYS = ("temperature", "top_k", "top_p", "repetition_penalty", "do_sample")
+
+
+def build_genai_config(
+    plan: DecoderPlan,
+    *,
+    model_type: str,
+    config: Mapping[str, Any],
+    generation_config: Mapping[str, Any],
+    context_length: int,
+    share_buffer: bool,
+) -> dict[str, Any]:
+    """Return the file's content.
+
+    model_type: the runtime's own name. context_length: the longest sequence, prompt and answer.
+    share_buffer: whether past and present may be one buffer (GroupQueryAttention only).
+    """
+    eos = find_eos_token_ids(config, generation_config)
+    bos = _first_id(generation_config.get("bos_token_id"), config.get("bos_token_id"))
+    pad = _first_id(generation_config.get("pad_token_id"), config.get("pad_token_id"))
+    model: dict[str, Any] = {
+        "type": model_type,
+        "vocab_size": plan.vocab_size,
+        "context_length": context_length,
+        "bos_token_id": bos if bos is not None else (eos[0] if eos else 0),
+        "eos_token_id": eos,
+        "pad_token_id": pad if pad is not None else (eos[0] if eos else 0),
+        "decoder": _describe_decoder(plan),
+    }
+    search: dict[str, Any] = {
+        "max_length": context_length,
+        "min_length": 0,
+        "num_beams": 1,
+        "past_present_share_buffer": share_buffer,
+        "do_sample": False,
+    }
+    for key in _SEARCH_KEYS:
+        if generation_config.get(key) is not None:
+            search[key] = generation_config[key]
+    return {"model": model, "search": search}
+
+
+def find_eos_token_ids(
+    config: Mapping[str, Any], generation_config: Mapping[str, Any]
+) -> list[int]:
+    """Return every id that ends a text, generation_config's first."""
+    ids: list[int] = []
+    for source in (generation_config, config):
+        given = source.get("eos_token_id")
+        for token in given if isinstance(given, list) else [given]:
+            if isinstance(token, int) and token not in ids:
+                ids.append(token)
+    return ids
+
+
+def _first_id(*values: Any) -> int | None:
+    for value in values:
+        if isinstance(value, list):
+            value = value[0] if value else None
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _describe_decoder(plan: DecoderPlan) -> dict[str, Any]:
+    attentions = [
+        branch.mixer
+        for layer in plan.layers
+        for branch in layer.branches
+        if isinstance(branch.mixer, Attention)
+    ]
+    first = attentions[0]
+    return {
+        "filename": MODEL_FILE,
+        "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+        "hidden_size": plan.hidden_size,
+        "num_hidden_layers": len(attentions),
+        "num_attention_heads": first.num_heads,
+        "num_key_value_heads": first.num_kv_heads,
+        "head_size": first.head_dim,
+        "inputs": {
+            "input_ids": "input_ids",
+            "attention_mask": "attention_mask",
+            "position_ids": "position_ids",
+            "past_key_names": PAST_KEY,
+            "past_value_names": PAST_VALUE,
+        },
+        "outputs": {
+            "logits": "logits",
+            "present_key_names": PRESENT_KEY,
+            "present_value_names": PRESENT_VALUE,
+        },
+    }
