@@ -1,8 +1,10 @@
 """How byte-level vocabularies cut text before merging, by llama.cpp's name for the kind.
 
 The expressions are those of the original models' tokenizer.json files; llama.cpp lists the same
-(src/llama-vocab.cpp). Digits of "smollm" are cut one by one before the rest, which transformers'
-own GGUF loader leaves out: it gives other ids where several spaces precede a digit.
+(src/llama-vocab.cpp). "smollm" and its kin cut digits one by one before the rest, which
+transformers' own GGUF loader leaves out: it gives other ids where several spaces precede a digit.
+The cut is spelled as two Splits, not as the originals' Digits and ByteLevel: the ids are the same,
+and onnxruntime-genai 0.18 passes Digits over without a word.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from assay.checkpoint._gguf_header import GgufHeader
 
 __all__ = ["PreTokenizer", "find_pre_tokenizer"]
 
+_GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -48,24 +51,27 @@ def _byte_level(*, use_regex: bool) -> dict[str, Any]:
     }
 
 
-def _sequence(first: dict[str, Any], *, use_regex: bool) -> dict[str, Any]:
-    return {"type": "Sequence", "pretokenizers": [first, _byte_level(use_regex=use_regex)]}
+def _split(*expressions: str) -> dict[str, Any]:
+    splits = [
+        {
+            "type": "Split",
+            "pattern": {"Regex": expression},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+        for expression in expressions
+    ]
+    return {"type": "Sequence", "pretokenizers": [*splits, _byte_level(use_regex=False)]}
 
 
-def _split(expression: str) -> dict[str, Any]:
-    pattern = {"Regex": expression}
-    first = {"type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": False}
-    return _sequence(first, use_regex=False)
-
-
-_GPT2 = PreTokenizer(_byte_level(use_regex=True))
-_DIGITS = PreTokenizer(_sequence({"type": "Digits", "individual_digits": True}, use_regex=True))
+_GPT2_KIND = PreTokenizer(_byte_level(use_regex=True))
+_DIGITS_KIND = PreTokenizer(_split(r"\p{N}", _GPT2))
 _LLAMA3_KIND = PreTokenizer(_split(_LLAMA3), ignore_merges=True, adds_bos=True)
 _QWEN2_KIND = PreTokenizer(_split(_QWEN2))
 _KINDS = {
     # "default": the converter didn't know the model; GPT-2's cut is what its family has
-    **dict.fromkeys(("default", "gpt-2", "olmo", "mpt"), _GPT2),
-    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), _DIGITS),
+    **dict.fromkeys(("default", "gpt-2", "olmo", "mpt"), _GPT2_KIND),
+    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell"), _DIGITS_KIND),
     **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "pixtral"), _LLAMA3_KIND),
     **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2_KIND),
     "tekken": PreTokenizer(_split(_TEKKEN), ignore_merges=True, adds_bos=True),
