@@ -13,6 +13,8 @@ from assay.verification.float_proof import (
     judge_float32,
     measure_reference,
 )
+from assay.verification.judge import verify_folder
+from assay.verification.reference import load_reference
 from assay.verification.settings import SETTINGS
 from assay.verification.verdict import Check, Verdict
 
@@ -24,6 +26,8 @@ __all__ = [
     "Verdict",
     "bound_float32",
     "judge_float32",
+    "load_reference",
     "measure_reference",
     "open_candidate",
+    "verify_folder",
 ]

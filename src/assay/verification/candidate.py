@@ -35,17 +35,51 @@ class State:
 
 
 class Candidate:
-    """One ONNX Runtime session over a folder's graph.
+    """A folder's graph, with a session that is opened on first use and can be put away.
 
     covers_all_positions: whether a run gives logits for each token fed (True) or for the last
-    one only (False).
+    one only (False). bypassed: whether the graph was edited to do so.
     """
 
-    def __init__(self, folder: ModelFolder, session: Any, *, covers_all_positions: bool) -> None:
+    def __init__(
+        self,
+        folder: ModelFolder,
+        *,
+        accuracy_level: int | None = None,
+        all_positions: bool = True,
+        num_threads: int = 0,
+    ) -> None:
         self.folder = folder
-        self.session = session
-        self.covers_all_positions = covers_all_positions
-        self._outputs = [output.name for output in session.get_outputs()]
+        self.num_threads = num_threads
+        self.accuracy_level = accuracy_level
+        proto = folder.proto
+        bypassed = bypass_last_position(proto, folder.signature.logits) if all_positions else None
+        self.bypassed = bypassed is not None
+        proto = bypassed or proto
+        if accuracy_level is not None:
+            proto = set_accuracy_level(proto, accuracy_level)
+        self._proto = proto
+        self._session: Any = None
+        self._outputs = [output.name for output in proto.graph.output]
+        self.covers_all_positions = False
+        self.covers_all_positions = all_positions and self._gives_all_positions()
+
+    def close(self) -> None:
+        """Put the session and its memory away; the next run opens it again."""
+        self._session = None
+
+    def as_shipped(self) -> Candidate:
+        """The graph as it lies in the folder, last position only; closes this session first."""
+        self.close()
+        return Candidate(
+            self.folder, accuracy_level=self.accuracy_level, all_positions=False,
+            num_threads=self.num_threads,
+        )
+
+    def _gives_all_positions(self) -> bool:
+        """Ask the graph itself: what is declared isn't always what comes out."""
+        logits, _ = self.feed(self.start(), np.asarray([[1, 1]], np.int64))
+        return bool(logits.shape[1] == 2)
 
     def start(self, num_rows: int = 1) -> State:
         """Empty caches (zeros of the window's length for ring caches) and an empty mask."""
@@ -107,18 +141,20 @@ class Candidate:
         return np.stack(rows), state
 
     def _as_declared(self, name: str, array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-        """Cast to the declared type; scalars take the declared rank."""
+        """Cast to the declared type; length scalars take the declared rank."""
         from onnx import helper
 
-        dtype = helper.tensor_dtype_to_np_dtype(self.folder.signature.element_types[name])
-        if array.ndim == 1 and name in self.folder.signature.extras:
-            rank = next(len(i.shape) for i in self.session.get_inputs() if i.name == name)
-            array = array.reshape((1,) * rank)
+        signature = self.folder.signature
+        if name in signature.extras:
+            array = array.reshape((1,) * signature.ranks[name])
+        dtype = helper.tensor_dtype_to_np_dtype(signature.element_types[name])
         return np.ascontiguousarray(array.astype(dtype))
 
     def _run(self, values: dict[str, Any]) -> dict[str, Any]:
+        if self._session is None:
+            self._session = _open_session(self.folder, self._proto, self.num_threads)
         try:
-            results = self.session.run_with_ort_values(self._outputs, values)
+            results = self._session.run_with_ort_values(self._outputs, values)
         except Exception as exc:
             _reraise_runtime(exc, str(self.folder.graph_path), "ONNX Runtime can't run the graph")
             raise
@@ -139,27 +175,10 @@ def open_candidate(
     Raises RuntimeFolderError when ONNX Runtime refuses the graph or its weights.
     """
     opened = folder if isinstance(folder, ModelFolder) else open_folder(folder)
-    proto = opened.proto
-    if accuracy_level is not None:
-        proto = set_accuracy_level(proto, accuracy_level)
-    covers = _declares_all_positions(opened)
-    if all_positions and not covers:
-        bypassed = bypass_last_position(proto, opened.signature.logits)
-        proto, covers = (proto, False) if bypassed is None else (bypassed, True)
-    session = _open_session(opened, proto, num_threads)
-    candidate = Candidate(opened, session, covers_all_positions=covers)
-    if covers:  # what is declared isn't always what comes out
-        logits, _ = candidate.feed(candidate.start(), np.asarray([[1, 1]], np.int64))
-        candidate.covers_all_positions = logits.shape[1] == 2
-    return candidate
-
-
-def _declares_all_positions(folder: ModelFolder) -> bool:
-    output = next(o for o in folder.proto.graph.output if o.name == folder.signature.logits)
-    dims = output.type.tensor_type.shape.dim
-    if len(dims) != 3 or dims[1].dim_value == 1:
-        return False
-    return bypass_last_position(folder.proto, folder.signature.logits) is None
+    return Candidate(
+        opened, accuracy_level=accuracy_level, all_positions=all_positions,
+        num_threads=num_threads,
+    )
 
 
 def _open_session(folder: ModelFolder, proto: onnx.ModelProto, num_threads: int) -> Any:

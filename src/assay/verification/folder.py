@@ -42,7 +42,7 @@ class CacheSlot:
 class Signature:
     """What the graph takes and gives, by role. Absent inputs are empty names.
 
-    extras: scalar length inputs that some builders ask for, as input name -> role.
+    extras: length inputs that some builders ask for, as input name -> role ("past", "total").
     """
 
     input_ids: str
@@ -51,6 +51,7 @@ class Signature:
     logits: str
     slots: tuple[CacheSlot, ...]
     element_types: dict[str, int]
+    ranks: dict[str, int]
     extras: dict[str, str] = field(default_factory=dict)
 
 
@@ -190,8 +191,9 @@ def read_signature(folder: ModelFolder) -> Signature:
         for name in left if name in pairs
     )
     element_types = {name: v.type.tensor_type.elem_type for name, v in values.items()}
+    ranks = {name: len(v.type.tensor_type.shape.dim) for name, v in values.items()}
     return Signature(
-        logits=logits, slots=slots, element_types=element_types, extras=extras, **roles
+        logits=logits, slots=slots, element_types=element_types, ranks=ranks, extras=extras, **roles
     )
 
 

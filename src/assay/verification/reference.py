@@ -29,7 +29,9 @@ from assay.verification.metrics import Noise, measure_noise
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ReferenceRun", "find_window", "load_reference", "run_logits", "run_with_noise"]
+__all__ = [
+    "ReferenceRun", "find_window", "load_reference", "run_half", "run_logits", "run_with_noise",
+]
 
 Ids = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float32]
@@ -125,6 +127,33 @@ def run_with_noise(model: torch.nn.Module, ids_S: Ids) -> ReferenceRun:
     with _fresh_rotary_state(model), _float64(model):
         noise = measure_noise(logits_SV, _forward(model, ids_S).numpy())
     return ReferenceRun(ids_S, logits_SV, noise)
+
+
+def run_half(model: torch.nn.Module, ids_S: Ids) -> Logits:
+    """Logits [S, V] of one prompt with weights and arithmetic in float16, as float32.
+
+    A model that overflows in float16 gives NaN or infinity. Slow on most CPUs: keep it short.
+    """
+    import torch
+
+    saved = [(p, p.data) for p in model.parameters() if p.is_floating_point()]
+    buffers = [(module, dict(module._buffers)) for module in model.modules()]
+    with _fresh_rotary_state(model):
+        try:
+            for parameter, original in saved:
+                parameter.data = original.half()
+            for module, named in buffers:
+                if "rotary" not in type(module).__name__.lower():  # its tables stay float32
+                    module._buffers.update({
+                        k: b.half() for k, b in named.items()
+                        if b is not None and b.dtype == torch.float32
+                    })
+            return np.asarray(_forward(model, ids_S).float().numpy())
+        finally:
+            for parameter, original in saved:
+                parameter.data = original
+            for module, named in buffers:
+                module._buffers.update(named)
 
 
 def _forward(model: torch.nn.Module, ids_S: Ids) -> torch.Tensor:

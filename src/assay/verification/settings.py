@@ -3,8 +3,9 @@
 prefill: the whole prompt at once. decode: token by token through the cache, from the very first
 token and after a prefill and a chunk. window: positions past the sliding window, in prefill and
 in a decode that crosses its edge. left_padded_batch: rows of unequal length, padded on the left,
-prefilled and then decoded together. The reference always runs each sequence whole, unpadded and
-without a cache.
+prefilled and then decoded together. as_shipped (for graphs that were edited to give every
+position): the unedited graph's last positions. The reference always runs each sequence whole,
+unpadded and without a cache.
 """
 
 from __future__ import annotations
@@ -73,6 +74,10 @@ def run_setting(
         yield from _cross_window(candidate, ids_S, window)
     elif setting == "left_padded_batch":
         yield from run_padded_batch(candidate, rows, pad_left=True)
+    elif setting == "as_shipped":
+        yield from _run_as_shipped(candidate, ids_S)
+        if rows:
+            yield from run_padded_batch(candidate, rows, pad_left=True)
     else:
         raise AssertionError(setting)
 
@@ -107,6 +112,17 @@ def _cross_window(candidate: Candidate, ids_S: Ids, window: int) -> Iterator[Com
     _, state = candidate.feed(candidate.start(), ids_S[None, :start])
     logits, _ = candidate.decode(state, ids_S[start:stop])
     yield Comparison(-1, np.arange(start, stop), logits)
+
+
+def _run_as_shipped(candidate: Candidate, ids_S: Ids) -> Iterator[Comparison]:
+    """Prefill all but two tokens, then decode those: the last position of each run."""
+    num_tokens = len(ids_S)
+    logits_BSV, state = candidate.feed(candidate.start(), ids_S[None, :num_tokens - 2])
+    found = [logits_BSV[0, -1]]
+    for token in ids_S[num_tokens - 2:]:
+        logits_BSV, state = candidate.feed(state, np.asarray([[token]]))
+        found.append(logits_BSV[0, -1])
+    yield Comparison(-1, np.arange(num_tokens - 3, num_tokens), np.stack(found))
 
 
 def run_padded_batch(

@@ -104,9 +104,18 @@ def read_environment() -> dict[str, str]:
     return found
 
 
+_SHOWN = (
+    "rel_l2", "noise", "corr", "scale", "kl_nats_per_token", "argmax_mismatches", "argmax_share",
+    "num_tensors", "num_failed", "worst_rel_l2", "num_tokens", "num_agreeing", "prefill_rel_l2",
+)
+
+
 def _headline(check: Check) -> dict[str, Any]:
-    shown = {k: v for k, v in check.metrics.items() if isinstance(v, (int, float, str))}
-    shown.update({f"{k}<=": v for k, v in check.bound.items() if k in shown})
+    """The numbers that fit a line, each with the bound it was held against."""
+    shown = {k: check.metrics[k] for k in _SHOWN if k in check.metrics}
+    if "rel_l2" in shown:
+        shown.pop("worst_rel_l2", None)
+    shown.update({f"bound_{k}": v for k, v in check.bound.items()})
     return shown
 
 
