@@ -1,1 +1,29 @@
-"""."""
+"""Run a finished folder: load it once, generate, bench, and tune its session options."""
+
+from __future__ import annotations
+
+from ._bench import BenchReport, bench
+from ._folder import GenaiFolder, read_folder
+from ._generate import Generation, LoadedModel, generate, open_model
+from ._load_once import LoadReport, load_once
+from ._machine import Machine, describe_machine
+from ._tune import TUNE_NAME, tune
+from ._tune_report import TuneReport
+
+__all__ = [
+    "TUNE_NAME",
+    "BenchReport",
+    "GenaiFolder",
+    "Generation",
+    "LoadReport",
+    "LoadedModel",
+    "Machine",
+    "TuneReport",
+    "bench",
+    "describe_machine",
+    "generate",
+    "load_once",
+    "open_model",
+    "read_folder",
+    "tune",
+]
