@@ -156,6 +156,7 @@ def _describe_folder(
         generation_config=checkpoint.generation_config,
         context_length=options.context_length or _find_context_length(plan),
         share_buffer=planned.graph.shares_cache_buffer,
+        input_names=planned.graph.input_names,
     )
     source = {"path": checkpoint.path.name, "model_type": planned.model.spec.model_type}
     return GenaiFolder(planned.graph, config, source, options.to_json(), load)

@@ -7,8 +7,8 @@ import onnx_ir as ir
 
 from assay.blocks.build import Build
 from assay.blocks.emitter import MICROSOFT
-from assay.blocks.masks import emit_padding_bias
-from assay.blocks.rope import use_rope
+from assay.blocks.masks import emit_padding_bias, emit_slots
+from assay.blocks.rope import RopeTables, use_rope
 from assay.spec.vocabulary import Attention
 
 __all__ = ["can_rotate_inside", "emit_gqa", "is_gqa_exact"]
@@ -40,7 +40,10 @@ def emit_gqa(
     """Emit attention over q, k, v (or all three packed in one value).
 
     Left padding: every row counts all its slots (seqlens_k = total - 1), and an additive bias
-    hides the padded ones; counting only real tokens would shift the padded rows' cache.
+    hides the padded ones; counting only real tokens would shift the padded rows' cache. Rows
+    rotate by slot, not by position: only differences of positions enter the scores, and the
+    operator reads its position_ids per token in a decode but, in a prefill, takes the first one
+    as an offset for all rows.
     """
     emitter = build.emitter
     lengths, total = emitter.once("gqa lengths", lambda: _emit_lengths(build))
@@ -54,7 +57,7 @@ def emit_gqa(
         total,
         tables.cos if tables else None,
         tables.sin if tables else None,
-        tables.position_ids if tables else None,
+        _emit_slots(build, tables) if tables else None,
         bias,
     ]
     cache_shape = ("batch", attention.num_kv_heads, "total", attention.head_dim)
@@ -69,6 +72,47 @@ def emit_gqa(
         attributes=_attributes(attention, rotate_inside),
     )
     return output, (key, value)
+
+
+def _emit_slots(build: Build, tables: RopeTables) -> ir.Value | None:
+    """Emit the table row of each slot, [batch, sequence]; None where it is the slot's number."""
+    if tables.offset is None:
+        return None
+    emitter, offset = build.emitter, tables.offset
+    int64 = ir.DataType.INT64
+
+    def emit() -> ir.Value:
+        column, _ = emit_slots(build)
+        slots = emitter.op(
+            "Squeeze",
+            [column, emitter.integers(-1)],
+            name=f"{offset.name}.slots",
+            shape=("sequence",),
+            dtype=int64,
+        )
+        rows = emitter.op(
+            "Add",
+            [slots, offset],
+            name=f"{offset.name}.slot_rows",
+            shape=("sequence",),
+            dtype=int64,
+        )
+        shape = emitter.op(
+            "Shape",
+            [build.inputs.input_ids],
+            name=f"{offset.name}.shape",
+            shape=(2,),
+            dtype=int64,
+        )
+        return emitter.op(
+            "Expand",
+            [rows, shape],
+            name=f"{offset.name}.batch_rows",
+            shape=("batch", "sequence"),
+            dtype=int64,
+        )
+
+    return emitter.once(("gqa slots", offset.name), emit)
 
 
 def _attributes(attention: Attention, rotate_inside: bool) -> dict[str, int | float]:

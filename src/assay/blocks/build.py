@@ -12,18 +12,28 @@ from assay.spec.weights import WeightMap
 
 __all__ = ["Build", "GraphInputs"]
 
+_INT64 = ir.DataType.INT64
 
-@dataclass(frozen=True)
+
 class GraphInputs:
     """The graph's inputs besides the cache.
 
-    attention_mask: int64 [batch, total], 1 where a slot holds a token. position_ids: int64
-    [batch, sequence].
+    input_ids: int64 [batch, sequence]. attention_mask: int64 [batch, total], 1 where a slot
+    holds a token.
     """
 
-    input_ids: ir.Value
-    attention_mask: ir.Value
-    position_ids: ir.Value
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+        self.input_ids = emitter.add_input("input_ids", _INT64, ("batch", "sequence"))
+        self.attention_mask = emitter.add_input("attention_mask", _INT64, ("batch", "total"))
+
+    @property
+    def position_ids(self) -> ir.Value:
+        """int64 [batch, sequence], counted without padding; declared only where it is used."""
+        return self._emitter.once(
+            "position_ids",
+            lambda: self._emitter.add_input("position_ids", _INT64, ("batch", "sequence"), at=2),
+        )
 
 
 @dataclass(frozen=True)

@@ -223,28 +223,20 @@ def _emit_tied(
         shape=("positions", vocab_size),
         attributes={"transB": 1},
     )
-    positions = x.shape[1] if x.shape is not None else None
-    last = isinstance(positions, int)
-    target = (
-        emitter.integers(-1, 1, vocab_size)
-        if last
-        else emitter.op(
-            "Concat",
-            [
-                emitter.op(
-                    "Shape",
-                    [x],
-                    name=f"{head.name}.leading",
-                    shape=(2,),
-                    dtype=ir.DataType.INT64,
-                    attributes={"start": 0, "end": 2},
-                ),
-                emitter.integers(vocab_size),
-            ],
-            name=f"{head.name}.shape",
-            shape=(3,),
-            dtype=ir.DataType.INT64,
-            attributes={"axis": 0},
-        )
+    leading = emitter.op(
+        "Shape",
+        [x],
+        name=f"{head.name}.leading",
+        shape=(2,),
+        dtype=ir.DataType.INT64,
+        attributes={"start": 0, "end": 2},
+    )
+    target = emitter.op(
+        "Concat",
+        [leading, emitter.integers(vocab_size)],
+        name=f"{head.name}.shape",
+        shape=(3,),
+        dtype=ir.DataType.INT64,
+        attributes={"axis": 0},
     )
     return emitter.op("Reshape", [product, target], name=f"{head.name}.logits", shape=shape)

@@ -36,10 +36,12 @@ class Emitter:
         self._node_names: set[str] = set()
         self._memo: dict[Any, Any] = {}
 
-    def add_input(self, name: str, dtype: ir.DataType, shape: Shape) -> ir.Value:
-        """Declare a graph input."""
+    def add_input(
+        self, name: str, dtype: ir.DataType, shape: Shape, *, at: int | None = None
+    ) -> ir.Value:
+        """Declare a graph input, at a place among the others (the end by default)."""
         value = self._new_value(name, dtype, shape)
-        self.inputs.append(value)
+        self.inputs.insert(len(self.inputs) if at is None else at, value)
         return value
 
     def add_output(self, value: ir.Value, name: str) -> None:

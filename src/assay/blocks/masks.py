@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from assay.blocks.build import Build
 
-__all__ = ["emit_full_mask", "emit_padding_bias"]
+__all__ = ["emit_full_mask", "emit_padding_bias", "emit_slots"]
 
 INT64, BOOL = ir.DataType.INT64, ir.DataType.BOOL
 
@@ -99,7 +99,7 @@ def _dimension(build: Build, value: ir.Value, axis: int) -> ir.Value:
 def _emit_full_mask(build: Build, window: int | None) -> ir.Value:
     emitter = build.emitter
     prefix = f"attention_mask.{'full' if window is None else f'window_{window}'}"
-    queries, keys = emitter.once("mask slots", lambda: _emit_slots(build))
+    queries, keys = emit_slots(build)
     shape = ("sequence", "total")
     hidden = emitter.op(
         "Greater", [keys, queries], name=f"{prefix}.future", shape=shape, dtype=BOOL
@@ -124,6 +124,11 @@ def _emit_full_mask(build: Build, window: int | None) -> ir.Value:
         shape=("batch", 1, "sequence", "total"),
     )
     return scores
+
+
+def emit_slots(build: Build) -> tuple[ir.Value, ir.Value]:
+    """Emit cache slots of the queries, int64 [sequence, 1], and of the keys [total]."""
+    return build.emitter.once("slots", lambda: _emit_slots(build))
 
 
 def _emit_slots(build: Build) -> tuple[ir.Value, ir.Value]:

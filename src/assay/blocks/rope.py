@@ -19,13 +19,15 @@ __all__ = ["RopeTables", "emit_rotation", "use_rope"]
 class RopeTables:
     """What a rotation needs.
 
-    With position_ids, cos and sin are tables [positions, R/2]; without, they are already picked
-    for each token, [batch, sequence, R/2] (frequencies that depend on the length).
+    by_position: cos and sin are tables [positions, R/2]; else they are already picked for each
+    token, [batch, sequence, R/2] (frequencies that depend on the length).
+    offset: int64 scalar, added to a position to find its row in the tables (longrope).
     """
 
     cos: ir.Value
     sin: ir.Value
-    position_ids: ir.Value | None
+    by_position: bool = True
+    offset: ir.Value | None = None
 
 
 def use_rope(build: Build, rope: Rope) -> RopeTables:
@@ -38,8 +40,8 @@ def emit_rotation(build: Build, x: ir.Value, rope: Rope, num_heads: int, name: s
     tables = use_rope(build, rope)
     assert x.shape is not None
     inputs = [x, tables.cos, tables.sin]
-    if tables.position_ids is not None:
-        inputs.append(tables.position_ids)
+    if tables.by_position:
+        inputs.append(_emit_rows(build, tables))
     return build.emitter.op(
         "RotaryEmbedding",
         inputs,
@@ -59,7 +61,7 @@ def _build_tables(build: Build, rope: Rope) -> RopeTables:
     number[0] += 1
     if rope.kind == "dynamic":
         return _emit_dynamic(build, rope, prefix)
-    position_ids = build.inputs.position_ids
+    offset: ir.Value | None = None
     longest = rope.max_position_embeddings
     if rope.kind != "longrope":
         cos, sin = compute_tables(rope, longest)
@@ -72,11 +74,28 @@ def _build_tables(build: Build, rope: Rope) -> RopeTables:
             for rows, use_long in ((original, False), (max(longest, original), True))
         )
         cos, sin = (np.concatenate(pair) for pair in zip(short, long, strict=True))
-        position_ids = _emit_long_offset(build, original, prefix)
+        offset = _emit_long_offset(build, original, prefix)
     return RopeTables(
         _store(build, f"{prefix}.cos_cache", cos),
         _store(build, f"{prefix}.sin_cache", sin),
-        position_ids,
+        offset=offset,
+    )
+
+
+def _emit_rows(build: Build, tables: RopeTables) -> ir.Value:
+    """Emit each token's row in the tables: [batch, sequence]."""
+    offset, positions = tables.offset, build.inputs.position_ids
+    if offset is None:
+        return positions
+    return build.emitter.once(
+        ("rope rows", offset.name),
+        lambda: build.emitter.op(
+            "Add",
+            [positions, offset],
+            name=f"{offset.name}.rows",
+            shape=("batch", "sequence"),
+            dtype=ir.DataType.INT64,
+        ),
     )
 
 
@@ -105,7 +124,7 @@ def _emit_length(build: Build, prefix: str) -> ir.Value:
 
 
 def _emit_long_offset(build: Build, original: int, prefix: str) -> ir.Value:
-    """Emit position_ids, moved on to the long rows when the length exceeds the trained one."""
+    """Emit where the rows start: at the long ones when the length exceeds the trained one."""
     emitter = build.emitter
     limit = emitter.constant(
         f"constants.int64_scalar.{original}", np.asarray(original, dtype=np.int64)
@@ -118,15 +137,8 @@ def _emit_long_offset(build: Build, original: int, prefix: str) -> ir.Value:
         shape=(),
         dtype=ir.DataType.BOOL,
     )
-    offset = emitter.op(
-        "Where", [is_long, limit, zero], name=f"{prefix}.offset", shape=(), dtype=ir.DataType.INT64
-    )
     return emitter.op(
-        "Add",
-        [build.inputs.position_ids, offset],
-        name=f"{prefix}.positions",
-        shape=("batch", "sequence"),
-        dtype=ir.DataType.INT64,
+        "Where", [is_long, limit, zero], name=f"{prefix}.offset", shape=(), dtype=ir.DataType.INT64
     )
 
 
@@ -192,4 +204,4 @@ def _emit_dynamic(build: Build, rope: Rope, prefix: str) -> RopeTables:
             )
             for name, value in (("cos", cos), ("sin", sin))
         )
-    return RopeTables(cos, sin, None)
+    return RopeTables(cos, sin, by_position=False)

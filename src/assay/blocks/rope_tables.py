@@ -85,7 +85,7 @@ def _proportional(rope: Rope) -> Array:
     exponents = np.arange(0, 2 * rotated, 2, dtype=F32) / F32(rope.head_dim)
     frequencies = np.zeros(rope.head_dim // 2, dtype=F32)
     frequencies[:rotated] = F32(1) / _power(rope.theta, exponents)
-    return frequencies / F32(rope.factor or 1.0)
+    return _as_float32(frequencies / F32(rope.factor or 1.0))
 
 
 def _llama3(rope: Rope, frequencies: Array) -> Array:

@@ -34,6 +34,11 @@ class DecoderGraph:
     num_cache_slots: int
     shares_cache_buffer: bool
 
+    @property
+    def input_names(self) -> list[str]:
+        """Names of the graph's inputs."""
+        return [str(value.name) for value in self.model.graph.inputs]
+
 
 def build_decoder_graph(
     plan: DecoderPlan,
@@ -52,7 +57,7 @@ def build_decoder_graph(
     that matches nothing.
     """
     emitter = Emitter(precision.float_dtype)
-    build = Build(emitter, weights, precision, _add_inputs(emitter), attention_form)
+    build = Build(emitter, weights, precision, GraphInputs(emitter), attention_form)
     state = LayerState(
         Residual(
             emit_embedding(build, plan.embedding, plan.head, plan.vocab_size, plan.hidden_size)
@@ -74,15 +79,6 @@ def build_decoder_graph(
         tuple(emitter.initializers.values()),
         state.slot,
         not any(node.op_type == "Softmax" for node in emitter.nodes),
-    )
-
-
-def _add_inputs(emitter: Emitter) -> GraphInputs:
-    int64 = ir.DataType.INT64
-    return GraphInputs(
-        input_ids=emitter.add_input("input_ids", int64, ("batch", "sequence")),
-        attention_mask=emitter.add_input("attention_mask", int64, ("batch", "total")),
-        position_ids=emitter.add_input("position_ids", int64, ("batch", "sequence")),
     )
 
 

@@ -197,7 +197,14 @@ class ModelConfig:
                     next_step="Such a model can't be exported; leaving the key out would give "
                     "wrong logits.",
                 )
-        known = {*self._read, *self._spec.only, *_BASE_ONLY, *self._spec.neutral, *NEUTRAL_KEYS}
+        known = {
+            *self._read,
+            *self._spec.defaults,
+            *self._spec.only,
+            *_BASE_ONLY,
+            *self._spec.neutral,
+            *NEUTRAL_KEYS,
+        }
         unknown = [name for name in self._values if name not in known and name not in ignored]
         if unknown:
             raise ConfigError(

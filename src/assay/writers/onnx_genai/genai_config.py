@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from assay.blocks.cache import PAST_KEY, PAST_VALUE, PRESENT_KEY, PRESENT_VALUE
@@ -11,6 +11,7 @@ from assay.spec.vocabulary import Attention, DecoderPlan
 __all__ = ["MODEL_FILE", "build_genai_config", "find_eos_token_ids"]
 
 MODEL_FILE = "model.onnx"
+_PLAIN_INPUTS = ("input_ids", "attention_mask", "position_ids")
 _SEARCH_KEYS = ("temperature", "top_k", "top_p", "repetition_penalty", "do_sample")
 
 
@@ -22,11 +23,13 @@ def build_genai_config(
     generation_config: Mapping[str, Any],
     context_length: int,
     share_buffer: bool,
+    input_names: Collection[str],
 ) -> dict[str, Any]:
     """Return the file's content.
 
     model_type: the runtime's own name. context_length: the longest sequence, prompt and answer.
     share_buffer: whether past and present may be one buffer (GroupQueryAttention only).
+    input_names: of the graph.
     """
     eos = find_eos_token_ids(config, generation_config)
     bos = _first_id(generation_config.get("bos_token_id"), config.get("bos_token_id"))
@@ -38,7 +41,7 @@ def build_genai_config(
         "bos_token_id": bos if bos is not None else (eos[0] if eos else 0),
         "eos_token_id": eos,
         "pad_token_id": pad if pad is not None else (eos[0] if eos else 0),
-        "decoder": _describe_decoder(plan),
+        "decoder": _describe_decoder(plan, input_names),
     }
     search: dict[str, Any] = {
         "max_length": context_length,
@@ -75,7 +78,7 @@ def _first_id(*values: Any) -> int | None:
     return None
 
 
-def _describe_decoder(plan: DecoderPlan) -> dict[str, Any]:
+def _describe_decoder(plan: DecoderPlan, input_names: Collection[str]) -> dict[str, Any]:
     attentions = [
         branch.mixer
         for layer in plan.layers
@@ -92,9 +95,7 @@ def _describe_decoder(plan: DecoderPlan) -> dict[str, Any]:
         "num_key_value_heads": first.num_kv_heads,
         "head_size": first.head_dim,
         "inputs": {
-            "input_ids": "input_ids",
-            "attention_mask": "attention_mask",
-            "position_ids": "position_ids",
+            **{name: name for name in _PLAIN_INPUTS if name in input_names},
             "past_key_names": PAST_KEY,
             "past_value_names": PAST_VALUE,
         },
