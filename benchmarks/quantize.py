@@ -114,6 +114,7 @@ def main() -> None:
     setting = {
         "processor": read_processor(),
         "threads": options.threads,
+        "load": f"{os.getloadavg()[0]:.1f} before the start",
         "python": platform.python_version(),
         **{name: version(name) for name in ("numba", "numpy", "onnxruntime")},
     }

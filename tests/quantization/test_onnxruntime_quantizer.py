@@ -53,6 +53,9 @@ def make_hard_weight(inputs: int, seed: int) -> np.ndarray:
     weight[12] = np.where(rng.integers(0, 2, inputs), 0.0, -0.0)
     weight[13] = rng.integers(-17, 18, inputs) / 30  # ties of asymmetric grids
     weight[14, ::3] = 0
+    # Steps of exactly 1, and the largest value below a half: adding 0.5 would round it up.
+    weight[15:17] = np.nextafter(np.float32(0.5), np.float32(0))
+    weight[15, ::16], weight[16, ::16] = 15, 255
     return weight
 
 
