@@ -72,7 +72,7 @@ class PositionalFile:
             if count == 0:
                 raise CheckpointError(
                     str(self.path),
-                    f"it ends at byte {offset + filled:,}",
+                    f"it ends at byte {os.fstat(self._descriptor).st_size:,} now",
                     expected=f"{len(view):,} bytes at {offset:,} "
                     f"(the file had {self.size_bytes:,} bytes when it was opened)",
                     next_step="Don't change a checkpoint while it is read. " + DOWNLOAD_AGAIN,
