@@ -23,7 +23,16 @@ from assay.writers.onnx_genai import (
     write_genai_folder,
 )
 
-__all__ = ["ExportReport", "PlannedExport", "Progress", "export", "plan_export"]
+__all__ = [
+    "ExportReport",
+    "PlannedExport",
+    "Progress",
+    "build_export",
+    "export",
+    "plan_export",
+    "resolve_checkpoint",
+    "write_export",
+]
 
 
 class Progress(Protocol):
@@ -104,6 +113,64 @@ def export(
     """
     progress = progress or _Silent()
     begin = time.perf_counter()
+
+    with open_checkpoint(model) as checkpoint:
+        progress.start("plan")
+        planned = plan_export(checkpoint, options or ExportOptions())
+        return write_export(
+            planned,
+            checkpoint,
+            output,
+            overwrite=overwrite,
+            check_loading=check_loading,
+            progress=progress,
+            begin=begin,
+        )
+
+
+def plan_export(checkpoint: Checkpoint, options: ExportOptions) -> PlannedExport:
+    """Everything up to the first byte written: resolve the spec, build and check the graph."""
+    return build_export(resolve_checkpoint(checkpoint, options), checkpoint, options)
+
+
+def resolve_checkpoint(checkpoint: Checkpoint, options: ExportOptions) -> ResolvedModel:
+    """Read a checkpoint's config through its spec."""
+    path = checkpoint.path
+    where = str(path / "config.json" if path.is_dir() else path)
+    return resolve_model(
+        checkpoint.config, where=where, ignored_config_keys=options.ignore_config_keys
+    )
+
+
+def build_export(
+    model: ResolvedModel, checkpoint: Checkpoint, options: ExportOptions
+) -> PlannedExport:
+    """Build the graph of a resolved model over a checkpoint's tensors."""
+    shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
+    graph = build_decoder_graph(
+        model.plan,
+        WeightMap(shapes, model.weights_specs, where=str(checkpoint.path)),
+        options.plan_precision(),
+        name=model.spec.model_type,
+        attention_form=options.attention,
+        all_positions=options.all_logits,
+    )
+    return PlannedExport(model, graph, options, estimate_size_bytes(graph))
+
+
+def write_export(
+    planned: PlannedExport,
+    checkpoint: Checkpoint,
+    output: str | Path,
+    *,
+    overwrite: bool = False,
+    check_loading: bool = True,
+    progress: Progress | None = None,
+    begin: float | None = None,
+) -> ExportReport:
+    """Write a planned export to a folder, and load it once in the runtime."""
+    progress = progress or _Silent()
+    begin = time.perf_counter() if begin is None else begin
     loading = 0.0
 
     def load(folder: Path) -> Mapping[str, Any]:
@@ -114,35 +181,12 @@ def export(
         loading += time.perf_counter() - start
         return result
 
-    with open_checkpoint(model) as checkpoint:
-        progress.start("plan")
-        planned = plan_export(checkpoint, options or ExportOptions())
-        content = _describe_folder(planned, checkpoint, load)
-        with new_folder(Path(output), overwrite=overwrite) as folder:
-            progress.start("write", planned.weights_bytes)
-            manifest = write_genai_folder(folder, content, checkpoint, progress.advance)
+    content = _describe_folder(planned, checkpoint, load)
+    with new_folder(Path(output), overwrite=overwrite) as folder:
+        progress.start("write", planned.weights_bytes)
+        manifest = write_genai_folder(folder, content, checkpoint, progress.advance)
     seconds = time.perf_counter() - begin - loading
     return ExportReport(Path(output), planned, manifest, seconds)
-
-
-def plan_export(checkpoint: Checkpoint, options: ExportOptions) -> PlannedExport:
-    """Everything up to the first byte written: resolve the spec, build and check the graph."""
-    model = resolve_model(
-        checkpoint.config,
-        where=_name_config(checkpoint),
-        ignored_config_keys=options.ignore_config_keys,
-    )
-    shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
-    weights = WeightMap(shapes, model.weights_specs, where=str(checkpoint.path))
-    graph = build_decoder_graph(
-        model.plan,
-        weights,
-        options.plan_precision(),
-        name=model.spec.model_type,
-        attention_form=options.attention,
-        all_positions=options.all_logits,
-    )
-    return PlannedExport(model, graph, options, estimate_size_bytes(graph))
 
 
 def _describe_folder(
@@ -164,11 +208,6 @@ def _describe_folder(
 
 def _find_context_length(plan: DecoderPlan) -> int:
     return plan.max_position_embeddings
-
-
-def _name_config(checkpoint: Checkpoint) -> str:
-    path = checkpoint.path
-    return str(path / "config.json" if path.is_dir() else path)
 
 
 def _load(folder: Path, wanted: bool) -> Mapping[str, Any]:
