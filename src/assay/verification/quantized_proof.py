@@ -63,7 +63,18 @@ def judge_quantized(
         replace(check, name=f"decoded_{check.name}")
         for check in _judge_graph(folder, model, ids_S, settings)
     ]
-    return [weights, *graph, *_judge_end_to_end(folder, ids_S, original_SV, ("prefill",))]
+    end = _judge_end_to_end(folder, ids_S, original_SV, ("prefill",))
+    if not any(check.passed is False for check in (weights, *graph)):
+        end = [_name_loss(check) for check in end]
+    return [weights, *graph, *end]
+
+
+def _name_loss(check: Check) -> Check:
+    """Weights and graph are proved, so what is lost end to end is what quantization costs."""
+    if check.passed is not False or not check.metrics.get("finite"):
+        return check
+    detail = "weights and graph are right: this model loses too much in this few bits"
+    return replace(check, outcome="quantization_loss", detail=detail)
 
 
 def _report_weights(folder: ModelFolder, fidelities: list[TensorFidelity]) -> Check:
@@ -125,7 +136,7 @@ def _judge_end_to_end(
     norm_S = np.square(original_SV, dtype=np.float64).sum(1)
     noise = Noise(norm_S * NOISE_FLOOR**2, norm_S, np.full(len(norm_S), np.inf))
     truth = FloatReference(ReferenceRun(ids_S, original_SV, noise), (), None)
-    checks = judge_settings(candidate, truth, settings, _grade_end_to_end)
+    checks = judge_settings(candidate, truth, settings, _grade_end_to_end, shipped_too=False)
     return [replace(check, name=f"end_to_end_{check.name}") for check in checks]
 
 
