@@ -8,15 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from assay.verification import SETTINGS, bound_float32, judge_float32, measure_reference
-from assay.verification import open_candidate
+from assay.verification import (
+    SETTINGS,
+    bound_float32,
+    judge_float32,
+    measure_reference,
+    open_candidate,
+)
 from assay.verification.float_proof import MAX_REL_L2, NOISE_FACTOR, NOISE_FLOOR
 
+# By fault: what is planted, and by how many bounds it must fail. theta shows with distance, so
+# little inside a window of 16.
 FAULTS = {
-    "eps": {"eps": 1e-6},
-    "theta": {"theta": 10001.0},
-    "one head": {"q_head_scale": 1.01},
-    "bias": {"drop_bias": True},
+    False: {"eps": ({"eps": 1e-6}, 5), "theta": ({"theta": 10001.0}, 5),
+            "one head": ({"q_head_scale": 1.01}, 5), "bias": ({"drop_bias": True}, 1000)},
+    True: {"eps": ({"eps": 1e-6}, 5), "theta": ({"theta": 10001.0}, 2),
+           "one head": ({"q_head_scale": 1.01}, 5), "sign": ({"q_head_scale": -1.0}, 1000)},
 }
 
 
@@ -58,14 +65,12 @@ def test_a_graph_with_every_position_needs_no_edit(judge):
     assert "as_shipped" not in checks
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_planted_fault_fails_by_far(judge, judged, fault):
-    if fault == "bias" and judged[2]:
-        return  # mistral has none; llama's case stands beside
-    checks = judge(**FAULTS[fault])
+@pytest.mark.parametrize("index", range(4))
+def test_planted_fault_fails_by_far(judge, judged, index):
+    planted, margin = list(FAULTS[judged[2]].values())[index]
+    checks = judge(**planted)
     assert {"prefill", "decode"} <= failed(checks)
     prefill = checks["prefill"]
-    margin = 2.5 if fault == "theta" else 5  # theta 10001 shows more the longer the reach
     assert prefill.metrics["rel_l2"] > margin * prefill.bound["rel_l2"]
 
 

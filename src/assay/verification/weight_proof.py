@@ -201,9 +201,11 @@ def _measure(
     allowed = np.where(at_end & outward, 1.0, 0.5) + slack
     tiny = 6e-8 * 2.0**tensor.bits  # scales below the smallest half-precision number
     off_grid = error_RK > allowed * step_RK + tiny
-    widest = _group_extremes(original_RK, tensor.group_size) / (2 ** (tensor.bits - 1) - 1)
-    wide = step_RK > widest * _WIDEST_STEP + tiny
-    wide &= np.abs(decoded.weight_NK) > 0  # a group of zeros may have any scale
+    extremes_RK = _group_extremes(original_RK, tensor.group_size)
+    widest_RK = extremes_RK / max(1, 2 ** (tensor.bits - 1) - 1)
+    # A group of zeros may have any scale: it must decode to zeros, which off_grid sees.
+    wide = (step_RK > widest_RK * _WIDEST_STEP + tiny) & (extremes_RK > 0)
+    off_grid |= (extremes_RK == 0) & (decoded.weight_NK != 0)
     norm = np.square(original_RK, dtype=np.float64).sum()
     return np.asarray([
         np.square(error_RK, dtype=np.float64).sum(), norm, off_grid.sum(), wide.sum()
