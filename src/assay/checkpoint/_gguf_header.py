@@ -123,6 +123,8 @@ def read_gguf_header(file: PositionalFile) -> GgufHeader:
     header = GgufHeader(file, metadata, {})
     for _ in range(num_entries):
         key = cursor.read_string(max_bytes=65535)
+        if not key:
+            raise header.fail("has a metadata key of 0 bytes", "1 to 65,535 bytes")
         if key in metadata:
             raise header.fail(f"has metadata {key} twice", "each key once")
         metadata[key] = cursor.read_value()

@@ -20,13 +20,11 @@ from assay.checkpoint._gguf_merges import (
     derive_merges_by_score,
     read_merges,
 )
-from assay.checkpoint._gguf_vocabulary import Vocabulary, read_vocabulary
+from assay.checkpoint._gguf_vocabulary import SPACE, Vocabulary, read_vocabulary
 from assay.checkpoint._pretokenizers import find_pre_tokenizer
 from assay.errors import OutputError
 
 __all__ = ["list_tokenizer_files", "write_tokenizer"]
-
-_SPACE = "\u2581"
 
 
 def list_tokenizer_files(header: GgufHeader) -> list[str]:
@@ -149,7 +147,7 @@ def _build_gemma(
     """Gemma: spaces become U+2581, no prefix; merges in the order of the vocabulary."""
     space = {"String": " "}
     parts = {
-        "normalizer": {"type": "Replace", "pattern": space, "content": _SPACE},
+        "normalizer": {"type": "Replace", "pattern": space, "content": SPACE},
         "pre_tokenizer": {
             "type": "Split",
             "pattern": space,
@@ -174,7 +172,7 @@ def _build_sentencepiece(
         "normalizer": None,
         "pre_tokenizer": {
             "type": "Metaspace",
-            "replacement": _SPACE,
+            "replacement": SPACE,
             "prepend_scheme": "first" if adds_prefix else "never",
             "split": False,
         },
@@ -206,7 +204,7 @@ def _build_fallback_model(vocabulary: Vocabulary) -> dict[str, Any]:
 
 def _build_decoder(*, strip: bool) -> dict[str, Any]:
     decoders: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": _SPACE}, "content": " "},
+        {"type": "Replace", "pattern": {"String": SPACE}, "content": " "},
         {"type": "ByteFallback"},
         {"type": "Fuse"},
     ]

@@ -9,8 +9,9 @@ from assay.checkpoint._gguf_config import END_NAMES, find_token_id
 from assay.checkpoint._gguf_header import GgufHeader
 from assay.checkpoint._pretokenizers import find_pre_tokenizer
 
-__all__ = ["Vocabulary", "read_vocabulary"]
+__all__ = ["SPACE", "Vocabulary", "read_vocabulary"]
 
+SPACE = "\u2581"
 _CONTROL, _USER_DEFINED = 3, 4
 _MAX_TOKEN_LENGTH = 4096
 _NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
@@ -53,6 +54,8 @@ def read_vocabulary(header: GgufHeader) -> Vocabulary:
             raise header.fail(f"names token {token_id}", f"one of {len(tokens):,} tokens")
     named = {name: tokens[number] for name, number in named_ids.items() if number is not None}
     control, user_defined = _read_kinds(header, len(tokens))
+    # Gemma's runs of spaces are user-defined in the file; spelled anew they are plain pieces.
+    user_defined = {number for number in user_defined if tokens[number].strip(SPACE)}
     special = control | {ids[token] for token in (*named.values(), *END_NAMES) if token in ids}
     # Old files have no flag: SentencePiece vocabularies and Llama 3's add bos (llama.cpp).
     adds_bos = family == "llama" or find_pre_tokenizer(header).adds_bos
@@ -80,7 +83,7 @@ def _read_tokens(header: GgufHeader) -> list[str]:
         if not token:
             tokens[token_id] = f"[EMPTY_{token_id}]"  # llama.cpp's name for it
         elif is_gemma and not token.strip(" "):
-            tokens[token_id] = "\u2581" * len(token)
+            tokens[token_id] = SPACE * len(token)
     return tokens
 
 
