@@ -138,8 +138,8 @@ def test_digits_are_where_transformers_loader_leaves_the_original(
     path = make_gguf(changes=describe_byte_level(original, "smollm"))
     reference = load_reference(path)
     differ = {text for text in HARD if reference(text)["input_ids"] != original.encode(text).ids}
-    assert differ == {"a  12 345", "  12", "½ Ⅷ ①"} & differ
     assert "  12" in differ
+    assert differ <= {"a  12 345", "  12", "½ Ⅷ ①"}
 
 
 # proves: B11
@@ -165,7 +165,13 @@ def test_byte_level_agrees_with_transformers_loader(
 def train_sentencepiece() -> dict[str, Any]:
     """A vocabulary in SentencePiece's order: control, bytes, then pieces scored by their merge."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never", split=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Metaspace(prepend_scheme="never", split=True),
+            pre_tokenizers.Punctuation("isolated"),
+            pre_tokenizers.Digits(individual_digits=True),
+        ]
+    )
     trainer = trainers.BpeTrainer(vocab_size=500, show_progress=False)
     tokenizer.train_from_iterator(CORPUS, trainer)
     pieces = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
@@ -188,6 +194,11 @@ def train_sentencepiece() -> dict[str, Any]:
     }
 
 
+# Llama 2's own tokenizer puts a space before the text and after a special token, whatever follows;
+# so do SentencePiece, llama.cpp, onnxruntime-genai and transformers 4. transformers 5 doesn't.
+PREFIXED = {" ", "   ", "  12", "<s>x</s> <pad>", "\u2581x \u2581", "<think>hm</think> a"}
+
+
 # proves: B11
 @pytest.mark.parametrize("architecture", ["llama", "gemma3"])
 def test_sentencepiece_agrees_with_transformers_loader(
@@ -199,17 +210,29 @@ def test_sentencepiece_agrees_with_transformers_loader(
     path = make_gguf(changes=described, architecture=architecture)
     write(path, tmp_path / "out")
     reference, rebuilt = load_reference(path), AutoTokenizer.from_pretrained(tmp_path / "out")
+    differ = set()
     for text in (*HARD, *CORPUS):
         ids = reference(text)["input_ids"]
-        assert rebuilt(text)["input_ids"] == ids, text
+        if rebuilt(text)["input_ids"] != ids:
+            differ.add(text)
         assert rebuilt.decode(ids) == reference.decode(ids)
+    assert differ == (PREFIXED if architecture == "llama" else set())
     assert rebuilt("the")["input_ids"][0] == 1, "bos comes first without a flag, as in llama.cpp"
-    described["tokenizer.ggml.scores"] = described["tokenizer.ggml.scores"][::-1]
-    other = make_gguf(changes=described, architecture=architecture, name="other.gguf")
-    write(other, tmp_path / "other")
-    shuffled = AutoTokenizer.from_pretrained(tmp_path / "other")
-    changed = any(shuffled(text)["input_ids"] != rebuilt(text)["input_ids"] for text in CORPUS)
-    assert changed == (architecture == "llama")  # negative control; Gemma merges by place instead
+
+
+# proves: B11
+def test_sentencepiece_merges_go_by_score(make_gguf: Callable[..., Path], tmp_path: Path) -> None:
+    described = train_sentencepiece() | {"tokenizer.ggml.add_space_prefix": False}
+    tokens, kinds = (described[f"tokenizer.ggml.{key}"][:261] for key in ("tokens", "token_type"))
+    described["tokenizer.ggml.tokens"] = [*tokens, "a", "b", "c", "ab", "bc"]
+    described["tokenizer.ggml.token_type"] = [*kinds, 1, 1, 1, 1, 1]
+    found = {}
+    for best, scores in {"ab": [-1.0, -2.0], "bc": [-2.0, -1.0]}.items():
+        described["tokenizer.ggml.scores"] = [0.0] * 261 + [-9.0] * 3 + scores
+        write(make_gguf(changes=described, name=f"{best}.gguf"), tmp_path / best)
+        tokenizer = Tokenizer.from_file(str(tmp_path / best / "tokenizer.json"))
+        found[best] = tokenizer.encode("abc", add_special_tokens=False).tokens
+    assert found == {"ab": ["ab", "c"], "bc": ["a", "bc"]}
 
 
 # proves: B11
@@ -269,6 +292,14 @@ def test_a_broken_vocabulary_is_refused(
 
 
 # proves: B11
+def test_an_unnamed_cut_is_noted(make_gguf: Callable[..., Path]) -> None:
+    whole = describe_byte_level(train_byte_level(ORIGINALS["gpt-2"]), "gpt-2")
+    for pre, num_notes in (("gpt-2", 0), ("default", 1), (None, 1)):
+        with open_checkpoint(make_gguf(changes=whole | {"tokenizer.ggml.pre": pre})) as checkpoint:
+            assert len(checkpoint.notes) == num_notes
+
+
+# proves: B11
 def test_a_file_without_a_vocabulary_has_no_tokenizer_files(
     make_gguf: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -283,3 +314,75 @@ def test_every_kind_of_pre_tokenizer_is_one_that_the_library_loads() -> None:
         content |= {"added_tokens": [], "normalizer": None, "decoder": None, "post_processor": None}
         tokenizer = Tokenizer.from_str(json.dumps(content))
         assert tokenizer.pre_tokenizer.pre_tokenize_str("it's 12"), kind
+
+
+def load_in_genai(folder: Path) -> Any:
+    """The runtime's own tokenizer; it wants a model beside it, so it gets one that does nothing."""
+    import onnx
+    import onnxruntime_genai
+    from onnx import TensorProto, helper
+
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["b", "s"])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["b", "s"])
+    cast = helper.make_node("Cast", ["input_ids"], ["logits"], to=TensorProto.FLOAT)
+    graph = helper.make_graph([cast], "nothing", [ids], [logits])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), folder / "model.onnx")
+    sizes = ("head_size", "hidden_size", "num_attention_heads", "num_hidden_layers")
+    decoder = {
+        "session_options": {},
+        "filename": "model.onnx",
+        **dict.fromkeys(sizes, 1),
+        "inputs": {"input_ids": "input_ids"},
+        "outputs": {"logits": "logits"},
+    }
+    model = {"type": "llama", "vocab_size": 600, "context_length": 64, "decoder": decoder}
+    model |= {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
+    config = {"model": model, "search": {"max_length": 64}}
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    return onnxruntime_genai.Tokenizer(onnxruntime_genai.Model(str(folder)))
+
+
+def list_differing(folder: Path, expected: Tokenizer) -> list[str]:
+    runtime = load_in_genai(folder)
+    return [
+        text
+        for text in HARD
+        if text
+        and list(runtime.encode(text)) != expected.encode(text, add_special_tokens=False).ids
+    ]
+
+
+# proves: B11
+@pytest.mark.parametrize("pre", ORIGINALS)
+def test_the_runtime_reads_the_same_ids(
+    pre: str, make_gguf: Callable[..., Path], tmp_path: Path
+) -> None:
+    original = train_byte_level(ORIGINALS[pre])
+    folder = tmp_path / "out"
+    write(make_gguf(changes=describe_byte_level(original, pre)), folder)
+    assert list_differing(folder, original) == []
+
+
+# proves: B11
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+def test_the_runtime_reads_the_same_sentencepiece_ids(
+    architecture: str, make_gguf: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    write(make_gguf(changes=train_sentencepiece(), architecture=architecture), folder)
+    differing = list_differing(folder, Tokenizer.from_file(str(folder / "tokenizer.json")))
+    # the runtime takes a U+2581 that the text itself begins with for its own prefix
+    assert differing == (["\u2581x \u2581"] if architecture == "llama" else [])
+
+
+# proves: B11
+def test_the_runtime_passes_over_the_digits_stage(
+    make_gguf: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Why "smollm" is spelled as two Splits; and the control of the tests above."""
+    original = train_byte_level(ORIGINALS["smollm"])
+    folder = tmp_path / "out"
+    write(make_gguf(changes=describe_byte_level(original, "smollm")), folder)
+    original.save(str(folder / "tokenizer.json"))
+    assert "  12" in list_differing(folder, original)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from assay.checkpoint._gguf_config import build_config, build_generation_config
-from assay.checkpoint._gguf_header import read_gguf_header
+from assay.checkpoint._gguf_header import GgufHeader, read_gguf_header
 from assay.checkpoint._gguf_tensors import map_tensors, read_mapped_rows
 from assay.checkpoint._gguf_tokenizer import list_tokenizer_files, write_tokenizer
 from assay.checkpoint._interface import Checkpoint, TensorInfo, check_row_range, get_tensor
@@ -45,7 +45,7 @@ class GgufCheckpoint(Checkpoint):
             for name, tensor in self._mapped.items()
         }
         self.weight_paths = (path,)
-        self.notes = ()
+        self.notes = _list_notes(self._header)
 
     def read(self, name: str) -> npt.NDArray[Any]:
         info = get_tensor(self, name)
@@ -64,3 +64,11 @@ class GgufCheckpoint(Checkpoint):
 
     def close(self) -> None:
         self._file.close()
+
+
+def _list_notes(header: GgufHeader) -> tuple[str, ...]:
+    if header.metadata.get("tokenizer.ggml.model") != "gpt2":
+        return ()
+    if header.get("tokenizer.ggml.pre", str, "default") != "default":
+        return ()
+    return ("tokenizer.ggml.pre doesn't say how the tokenizer cuts text; GPT-2's way is used",)

@@ -187,6 +187,8 @@ def _read_tensor_entry(cursor: GgufCursor, header: GgufHeader) -> GgufTensor:
     kind, block, block_bytes = GGUF_TYPES[code]
     if not all(0 < size <= _MAX_VALUES for size in shape) or prod(shape) > _MAX_VALUES:
         raise header.fail(f"tensor {name!r} has shape {shape}", "1 to 2**48 values")
+    if block > 1 and num_dimensions == 1:
+        raise header.fail(f"tensor {name!r} is a vector of {kind}", "a vector of F32, F16 or BF16")
     if shape[-1] % block:
         raise header.fail(
             f"tensor {name!r} has rows of {shape[-1]} values", f"a multiple of {block} for {kind}"

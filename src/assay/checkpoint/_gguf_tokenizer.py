@@ -166,16 +166,17 @@ def _build_gemma(
 def _build_sentencepiece(
     header: GgufHeader, vocabulary: Vocabulary
 ) -> tuple[dict[str, Any], dict[str, Any], Merges]:
-    """Llama 2 and its kin: a space before the text (unless the file says no), merges by score."""
+    """Llama 2 and its kin: merges by score, and a space before the text and after each special
+    token (unless the file says no), as SentencePiece, llama.cpp and the originals have it.
+
+    transformers 5 has its own way (no second space before one, none after a special token).
+    """
     adds_prefix = header.get("tokenizer.ggml.add_space_prefix", bool, True)
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
+    prepend = [{"type": "Prepend", "prepend": SPACE}] if adds_prefix else []
     parts = {
-        "normalizer": None,
-        "pre_tokenizer": {
-            "type": "Metaspace",
-            "replacement": SPACE,
-            "prepend_scheme": "first" if adds_prefix else "never",
-            "split": False,
-        },
+        "normalizer": {"type": "Sequence", "normalizers": [*prepend, replace]},
+        "pre_tokenizer": None,
         "decoder": _build_decoder(strip=adds_prefix),
     }
     if "tokenizer.ggml.merges" in header.metadata:
