@@ -1,5 +1,64 @@
-"""assay: a Hugging Face language model in, a verified runtime folder out."""
+"""assay: a Hugging Face language model in, a verified runtime folder out.
+
+    import assay
+    assay.export("SmolLM2-135M", "smollm2-int4", precision="int4")
+    assay.verify("smollm2-int4", "SmolLM2-135M").status
+
+Functions load what they need on first use, so that `import assay` stays cheap.
+"""
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from assay.version import __version__
+
+if TYPE_CHECKING:
+    from assay.checkpoint import open_checkpoint
+    from assay.errors import AssayError
+    from assay.graph import ExportOptions
+    from assay.pipeline import export
+    from assay.runtime import bench, generate, tune
+    from assay.spec import get_spec, get_specs
+    from assay.verification import verify_folder as verify
+
+__all__ = [
+    "AssayError",
+    "ExportOptions",
+    "__version__",
+    "bench",
+    "export",
+    "generate",
+    "get_spec",
+    "get_specs",
+    "open_checkpoint",
+    "tune",
+    "verify",
+]
+
+_HOMES = {
+    "AssayError": ("assay.errors", "AssayError"),
+    "ExportOptions": ("assay.graph", "ExportOptions"),
+    "bench": ("assay.runtime", "bench"),
+    "export": ("assay.pipeline", "export"),
+    "generate": ("assay.runtime", "generate"),
+    "get_spec": ("assay.spec", "get_spec"),
+    "get_specs": ("assay.spec", "get_specs"),
+    "open_checkpoint": ("assay.checkpoint", "open_checkpoint"),
+    "tune": ("assay.runtime", "tune"),
+    "verify": ("assay.verification", "verify_folder"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'assay' has no attribute {name!r}")
+    if name in ("get_spec", "get_specs"):
+        importlib.import_module("assay.models")  # registers every spec
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import assay.models  # noqa: F401  (registers every spec)
 from assay.checkpoint import Checkpoint, open_checkpoint
-from assay.errors import RuntimeFolderError
+from assay.errors import OptionError, RuntimeFolderError
 from assay.graph import DecoderGraph, ExportOptions, build_decoder_graph
 from assay.runtime import load_once
 from assay.spec import DecoderPlan, ResolvedModel, resolve_model
+from assay.spec.vocabulary import Attention
 from assay.spec.weights import WeightMap
 from assay.writers.folder import new_folder
 from assay.writers.onnx_genai import (
@@ -75,6 +76,14 @@ class PlannedExport:
             "options": self.options.to_json(),
         }
 
+    def to_text(self) -> str:
+        """One line."""
+        plan = self.model.plan
+        return (
+            f"{self.model.spec.model_type}, {len(plan.layers)} layers, "
+            f"{self.options.precision}, {self.weights_bytes / 1e6:,.1f} MB of weights"
+        )
+
 
 @dataclass(frozen=True)
 class ExportReport:
@@ -95,28 +104,36 @@ class ExportReport:
             "files": self.manifest["files"],
         }
 
+    def to_text(self) -> str:
+        """What was written and whether the runtime took it."""
+        load = self.manifest["load_once"]
+        took = "loaded once" if load["status"] == "ok" else f"not loaded: {load['reason']}"
+        return f"{self.folder}: {self.plan.to_text()}, in {self.seconds:.1f} s ({took})"
+
 
 def export(
     model: str | Path,
     output: str | Path,
-    *,
     options: ExportOptions | None = None,
+    *,
     overwrite: bool = False,
     check_loading: bool = True,
     progress: Progress | None = None,
+    **choices: Any,
 ) -> ExportReport:
     """Export a checkpoint to an ONNX Runtime GenAI folder.
 
-    model: a Hugging Face folder or a GGUF file. output: the folder to create. check_loading:
-    load the result once in the runtime, in a child process, before reporting success.
+    model: a Hugging Face folder or a GGUF file. output: the folder to create. choices: fields of
+    `ExportOptions` by name, such as precision="int4". check_loading: load the result once in the
+    runtime, in a child process, before reporting success.
     Raises an AssayError for whatever a user or a file can cause; then no folder is left.
     """
     progress = progress or _Silent()
     begin = time.perf_counter()
-
+    options = choose_options(options, choices)
     with open_checkpoint(model) as checkpoint:
         progress.start("plan")
-        planned = plan_export(checkpoint, options or ExportOptions())
+        planned = plan_export(checkpoint, options)
         return write_export(
             planned,
             checkpoint,
@@ -126,6 +143,17 @@ def export(
             progress=progress,
             begin=begin,
         )
+
+
+def choose_options(options: ExportOptions | None, choices: Mapping[str, Any]) -> ExportOptions:
+    """Return options with single choices replaced; OptionError for a name that isn't one."""
+    known = [field.name for field in fields(ExportOptions)]
+    for name in choices:
+        if name not in known:
+            raise OptionError(
+                name, "there is no such option", expected=f"one of {', '.join(known)}"
+            )
+    return replace(options or ExportOptions(), **choices)
 
 
 def plan_export(checkpoint: Checkpoint, options: ExportOptions) -> PlannedExport:
@@ -207,7 +235,20 @@ def _describe_folder(
 
 
 def _find_context_length(plan: DecoderPlan) -> int:
-    return plan.max_position_embeddings
+    """Return the longest sequence that the runtime may reach.
+
+    dynamic and longrope change all frequencies when a sequence passes the trained length, while
+    cached keys keep the old ones; so by default a sequence ends there (docs/decisions/0005).
+    """
+    trained = [
+        branch.mixer.rope.original_max_position_embeddings
+        for layer in plan.layers
+        for branch in layer.branches
+        if isinstance(branch.mixer, Attention)
+        and branch.mixer.rope is not None
+        and branch.mixer.rope.kind in ("dynamic", "longrope")
+    ]
+    return min([plan.max_position_embeddings, *(length for length in trained if length)])
 
 
 def _load(folder: Path, wanted: bool) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ import assay.models  # noqa: F401
 from assay.graph import ExportOptions
 from assay.spec import get_specs
 from assay.verification import judge_float32, measure_reference
-from tests.twins.cases import BASES, CASES, TwinCase
+from tests.twins.cases import ALL_SETTINGS, BASES, CASES, TwinCase
 from tests.twins.twin import STDS, build_twin, draw_prompt, export_twin
 
 pytestmark = pytest.mark.twin
@@ -54,6 +54,8 @@ def check_passed(checks: list, case: TwinCase) -> None:  # type: ignore[type-arg
     judged = {check.name: check for check in checks}
     assert set(judged) >= set(case.settings)
     for name, check in judged.items():
+        if name == "as_shipped" and case.settings != ALL_SETTINGS:
+            continue  # it decodes, and here a cached decode is another function
         if name == "window" and check.passed is None:
             assert "no sliding window" in check.detail, check.detail
             continue

@@ -27,28 +27,19 @@ def emit_embedding(
 ) -> ir.Value:
     """Emit scale * table[input_ids] (+ position vectors): [batch, sequence, hidden]."""
     emitter = build.emitter
+    build.linear_paths.extend((embedding.name, head.name))
     shape = ("batch", "sequence", hidden_size)
-    ids = build.inputs.input_ids
-    table = _find_tied_matrix(build, embedding, head, vocab_size, hidden_size)
+    table = _find_quantized_table(build, embedding, head, vocab_size, hidden_size)
     if table is not None:
-        packed, scales, zero_points = use_quantized_parts(build, table, flat=True)
-        x = emitter.op(
-            "GatherBlockQuantized",
-            [packed, ids, scales] + ([] if zero_points is None else [zero_points]),
-            name=embedding.name,
-            shape=shape,
-            domain=MICROSOFT,
-            attributes={
-                "bits": table.grid.bits,
-                "block_size": table.grid.group_size,
-                "gather_axis": 0,
-                "quantize_axis": 1,
-            },
-        )
+        x = _emit_quantized_gather(build, table, shape)
     else:
         weight = _use_float_table(build, embedding.name, vocab_size, hidden_size)
         x = emitter.op(
-            "Gather", [weight, ids], name=embedding.name, shape=shape, attributes={"axis": 0}
+            "Gather",
+            [weight, build.inputs.input_ids],
+            name=embedding.name,
+            shape=shape,
+            attributes={"axis": 0},
         )
     if embedding.scale != 1.0:
         x = emitter.op(
@@ -97,7 +88,7 @@ def emit_head(
     else:
         linear = Linear(name=head.name, bias=head.bias)
         projection = Projection(head.name, linear, hidden_size, vocab_size)
-        logits = emit_linear(build, x, head.name, [projection], is_head=True)
+        logits = emit_linear(build, x, head.name, [projection], kind="head")
     if head.multiplier != 1.0:
         logits = emitter.op(
             "Mul",
@@ -126,12 +117,16 @@ def emit_head(
     return logits
 
 
-def _find_tied_matrix(
+def _find_quantized_table(
     build: Build, embedding: Embedding, head: Head, vocab_size: int, hidden_size: int
 ) -> QuantizedMatrix | None:
-    """Return the quantized table that embedding and head share; None where it stays in float."""
-    weight_format = build.precision.find_format(head.name, is_head=True)
-    if not head.tied or not isinstance(weight_format, Grid):
+    """Return the quantized embedding table; None where it stays in float.
+
+    A table that the head shares has the head's format: both read the same bytes.
+    """
+    name = head.name if head.tied else embedding.name
+    weight_format = build.precision.find_format(name, "head" if head.tied else "embedding")
+    if not isinstance(weight_format, Grid):
         return None
     source = _table_source(build, embedding.name, vocab_size, hidden_size)
     return QuantizedMatrix(
@@ -142,6 +137,38 @@ def _find_tied_matrix(
         hidden_size,
         (source,),
         build.precision.float_dtype,
+    )
+
+
+def _emit_quantized_gather(build: Build, table: QuantizedMatrix, shape: Shape) -> ir.Value:
+    """Emit a gather that decodes only the rows it takes.
+
+    The operator gives whole groups; what lies past the last input is cut off.
+    """
+    emitter = build.emitter
+    packed, scales, zero_points = use_quantized_parts(build, table, flat=True)
+    padded = table.groups * table.grid.group_size
+    is_whole = padded == table.inputs
+    x = emitter.op(
+        "GatherBlockQuantized",
+        [packed, build.inputs.input_ids, scales] + ([] if zero_points is None else [zero_points]),
+        name=table.name,
+        shape=(*shape[:-1], padded),
+        domain=MICROSOFT,
+        attributes={
+            "bits": table.grid.bits,
+            "block_size": table.grid.group_size,
+            "gather_axis": 0,
+            "quantize_axis": 1,
+        },
+    )
+    if is_whole:
+        return x
+    return emitter.op(
+        "Slice",
+        [x, emitter.integers(0), emitter.integers(table.inputs), emitter.integers(-1)],
+        name=f"{table.name}.cut",
+        shape=shape,
     )
 
 
@@ -204,8 +231,7 @@ def _emit_tied(
         path = f"{head.name}.bias"
         source = RowSource(build.weights.use(path, (vocab_size,)), path, ((0, vocab_size),))
         bias = use_float_vector(build, path, (source,), vocab_size)
-    build.linear_paths.append(head.name)
-    matrix = _find_tied_matrix(build, embedding, head, vocab_size, hidden_size)
+    matrix = _find_quantized_table(build, embedding, head, vocab_size, hidden_size)
     if matrix is not None:
         parts = use_quantized_parts(build, matrix)
         return emit_matmul_nbits(build, x, head.name, matrix, parts, shape, bias)

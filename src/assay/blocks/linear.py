@@ -14,7 +14,7 @@ from assay.blocks.initializers import (
     QuantizedPart,
     RowSource,
 )
-from assay.blocks.precision import FloatFormat, WeightFormat
+from assay.blocks.precision import FloatFormat, WeightFormat, WeightKind
 from assay.quantization import Grid
 from assay.spec.vocabulary import Linear
 
@@ -68,14 +68,19 @@ class Projection:
 
 
 def emit_linear(
-    build: Build, x: ir.Value, name: str, projections: list[Projection], *, is_head: bool = False
+    build: Build,
+    x: ir.Value,
+    name: str,
+    projections: list[Projection],
+    *,
+    kind: WeightKind = "projection",
 ) -> ir.Value:
     """Emit one product for all projections' rows, stacked. x: [batch, sequence, inputs].
 
     name: the node's. All projections must agree in format and in having a bias
     (see `emit_packed_linear`). Returns [batch, sequence, rows].
     """
-    weight_format = find_common_format(build, projections, is_head=is_head)
+    weight_format = find_common_format(build, projections, kind=kind)
     assert weight_format is not None, name
     rows = sum(projection.num_rows for projection in projections)
     bias = _use_bias(build, name, projections, rows)
@@ -88,10 +93,10 @@ def emit_linear(
 
 
 def find_common_format(
-    build: Build, projections: list[Projection], *, is_head: bool = False
+    build: Build, projections: list[Projection], *, kind: WeightKind = "projection"
 ) -> WeightFormat | None:
     """Return the format that all projections have; None where they differ or one has a bias."""
-    formats = {build.precision.find_format(p.path, is_head=is_head) for p in projections}
+    formats = {build.precision.find_format(p.path, kind) for p in projections}
     biases = {p.linear.bias for p in projections}
     return formats.pop() if len(formats) == 1 and len(biases) == 1 else None
 

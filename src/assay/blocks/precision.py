@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 from dataclasses import dataclass
+from typing import Literal
 
 import onnx_ir as ir
 
 from assay.quantization import Grid
 
-__all__ = ["FloatFormat", "PrecisionPlan", "WeightFormat"]
+__all__ = ["FloatFormat", "PrecisionPlan", "WeightFormat", "WeightKind"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class FloatFormat:
 
 
 WeightFormat = Grid | FloatFormat
+WeightKind = Literal["projection", "head", "embedding"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,7 @@ class PrecisionPlan:
     """Formats by module path.
 
     float_dtype: activations, norms, biases, KV cache. default: every projection. head: the head,
-    and the embedding where the two are tied. keep: (pattern over module paths, format), the
+    and the embedding where the two are tied. embedding: of a table of its own. keep: (pattern over module paths, format), the
     first match wins over everything. accuracy_level: of MatMulNBits (0 computes in float, 4 with
     int8 activations).
     """
@@ -35,15 +37,18 @@ class PrecisionPlan:
     float_dtype: ir.DataType
     default: WeightFormat
     head: WeightFormat
+    embedding: WeightFormat
     keep: tuple[tuple[str, WeightFormat], ...] = ()
     accuracy_level: int = 0
 
-    def find_format(self, path: str, *, is_head: bool = False) -> WeightFormat:
-        """Return the format of the projection at a module path."""
+    def find_format(self, path: str, kind: WeightKind = "projection") -> WeightFormat:
+        """Return the format of the weight at a module path."""
         for pattern, weight_format in self.keep:
             if fnmatch.fnmatchcase(path, pattern):
                 return weight_format
-        return self.head if is_head else self.default
+        if kind == "projection":
+            return self.default
+        return self.head if kind == "head" else self.embedding
 
     def list_unmatched(self, paths: list[str]) -> list[str]:
         """Return the keep patterns that match no module path."""

@@ -80,10 +80,13 @@ class ExportOptions:
                 )
             keep.append((match[1], self._parse_format(f"--keep {item}", match[2])))
         float_dtype = _FLOATS.get(self.precision, ir.DataType.FLOAT)
+        # Eight bits cost an embedding nothing that shows; four would.
+        embedding = "int8" if self.precision in _BITS else self.precision
         return PrecisionPlan(
             float_dtype=float_dtype,
             default=default,
             head=head,
+            embedding=self._parse_format("-p", embedding),
             keep=tuple(keep),
             accuracy_level=self.accuracy_level,
         )

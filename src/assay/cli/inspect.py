@@ -1,0 +1,106 @@
+"""assay inspect: what a checkpoint holds, and what its spec says about it."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from assay.cli.output import add_json_flag, print_json
+
+__all__ = ["add_parser", "run"]
+
+
+def add_parser(verbs: Any) -> None:
+    """Add the verb."""
+    parser = verbs.add_parser("inspect", help="show a checkpoint or a folder")
+    parser.add_argument("path", help="checkpoint folder, .gguf file or exported folder")
+    parser.add_argument("--tensors", action="store_true", help="list every tensor")
+    add_json_flag(parser)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Describe a path."""
+    path = Path(args.path)
+    if (path / "genai_config.json").is_file():
+        found = _describe_folder(path)
+    else:
+        found = _describe_checkpoint(path, with_tensors=args.tensors or args.json)
+    if args.json:
+        print_json(found)
+    else:
+        _print_lines(found, indent="")
+    return 0
+
+
+def _describe_checkpoint(path: Path, *, with_tensors: bool) -> dict[str, Any]:
+    import assay.models  # noqa: F401  (registers every spec)
+    from assay.checkpoint import open_checkpoint
+    from assay.errors import AssayError
+    from assay.spec import resolve_model
+
+    with open_checkpoint(path) as checkpoint:
+        infos = list(checkpoint.tensors.values())
+        found: dict[str, Any] = {
+            "path": str(path),
+            "model_type": checkpoint.config.get("model_type"),
+            "num_tensors": len(infos),
+            "num_parameters": sum(info.num_rows * info.num_columns for info in infos),
+            "size_bytes": sum(info.size_bytes for info in infos),
+            "dtypes": dict(Counter(info.dtype for info in infos)),
+            "tokenizer_files": checkpoint.tokenizer_files(),
+        }
+        try:
+            model = resolve_model(checkpoint.config, where=str(path))
+        except AssayError as exc:
+            found["spec"] = f"not exportable: {exc.found}"
+        else:
+            plan = model.plan
+            found["spec"] = {
+                "layers": len(plan.layers),
+                "hidden_size": plan.hidden_size,
+                "vocab_size": plan.vocab_size,
+                "max_position_embeddings": plan.max_position_embeddings,
+                "tied_head": plan.head.tied,
+                "runtime_model_type": model.genai_model_type,
+            }
+        if with_tensors:
+            found["tensors"] = {info.name: f"{info.dtype} {list(info.shape)}" for info in infos}
+    return found
+
+
+def _describe_folder(path: Path) -> dict[str, Any]:
+    import json
+
+    from assay.runtime import read_folder
+
+    folder = read_folder(path)
+    found: dict[str, Any] = {
+        "path": str(path),
+        "runtime_model_type": folder.config.get("model", {}).get("type"),
+        "context_length": folder.context_length,
+        "session_options": folder.session_options,
+        "files": {
+            file.name: file.stat().st_size for file in sorted(path.iterdir()) if file.is_file()
+        },
+    }
+    manifest = path / "manifest.json"
+    if manifest.is_file():
+        written = json.loads(manifest.read_text(encoding="utf-8"))
+        found["made_by"] = {
+            key: written.get(key) for key in ("source", "options", "versions", "load_once")
+        }
+        found["num_quantized"] = len(written.get("weights", {}))
+    return found
+
+
+def _print_lines(value: dict[str, Any], indent: str) -> None:
+    for key, item in value.items():
+        if isinstance(item, dict):
+            print(f"{indent}{key}:")
+            _print_lines(item, indent + "  ")
+        else:
+            shown = f"{item:,}" if isinstance(item, int) and abs(item) > 9999 else item
+            print(f"{indent}{key}: {shown}")
