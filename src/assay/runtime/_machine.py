@@ -10,9 +10,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from assay.version import __version__
+
 __all__ = ["Machine", "describe_machine", "read_available_bytes", "wait_until_quiet"]
 
-PACKAGES = ("assay", "onnxruntime-genai", "onnxruntime")
+PACKAGES = ("onnxruntime-genai", "onnxruntime")
 VARIANTS = ("onnxruntime-genai-cuda", "onnxruntime-genai-directml", "onnxruntime-gpu")
 
 
@@ -150,7 +152,7 @@ def _read(path: str) -> str:
 
 
 def _versions() -> dict[str, str]:
-    installed = {}
+    installed = {"assay": __version__}
     for name in (*PACKAGES, *VARIANTS):
         try:
             installed[name] = metadata.version(name)

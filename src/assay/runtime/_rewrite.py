@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import tempfile
@@ -13,23 +14,22 @@ from assay.errors import OutputError
 
 from ._folder import CONFIG_NAME
 
-__all__ = ["replace_file", "write_session_options"]
+__all__ = ["refresh_manifest", "replace_file", "write_session_options"]
+
+_MANIFEST_NAME = "manifest.json"
 
 
-def write_session_options(folder: Path, session_options: dict[str, Any]) -> bytes:
+def write_session_options(folder: Path, session_options: dict[str, Any]) -> None:
     """Put new session options into the decoder's section; all else keeps its value and order.
 
-    Returns the file's bytes as they were, for `replace_file` to put back.
     Raises OutputError where the file can't be written; it is then as it was.
     """
     file = folder / CONFIG_NAME
-    before = file.read_bytes()
-    text = before.decode("utf-8")
+    text = file.read_bytes().decode("utf-8")
     config = json.loads(text)
     config["model"]["decoder"]["session_options"] = session_options
     indented = json.dumps(config, indent=_indent_of(text), ensure_ascii=False)
     replace_file(file, (indented + "\n" * text.endswith("\n")).encode("utf-8"))
-    return before
 
 
 def replace_file(file: Path, content: bytes) -> None:
@@ -51,6 +51,28 @@ def replace_file(file: Path, content: bytes) -> None:
             f"it can't be written ({exc.strerror or exc})",
             next_step="Make the folder writable and free some space, then run it again.",
         ) from exc
+
+
+def refresh_manifest(folder: Path, names: tuple[str, ...]) -> None:
+    """Bring the sizes and hashes of some files up to date in the folder's manifest.json.
+
+    Folders of other tools have none, or one without a `files` object: they are left alone.
+    """
+    file = folder / _MANIFEST_NAME
+    if not file.is_file():
+        return
+    try:
+        manifest = json.loads(file.read_bytes())
+    except ValueError:
+        return
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
+        return
+    for name in names:
+        content = (folder / name).read_bytes()
+        digest = hashlib.sha256(content).hexdigest()
+        manifest["files"][name] = {"size_bytes": len(content), "sha256": digest}
+    indented = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    replace_file(file, indented.encode("utf-8"))
 
 
 def _indent_of(text: str) -> int | None:

@@ -10,14 +10,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from assay.errors import AssayError
-
 from ._candidates import Candidate, list_thread_candidates, list_variants, merge_options
 from ._folder import CONFIG_NAME, GenaiFolder, read_folder
 from ._genai import import_genai
 from ._machine import Machine, describe_machine, wait_until_quiet
 from ._measure import Speed, check_lengths, measure_child, measure_speed
-from ._rewrite import replace_file, write_session_options
+from ._rewrite import refresh_manifest, replace_file, write_session_options
 from ._trials import Trial, compare, is_confirmed, measure_gain, pick_best
 from ._tune_report import TuneReport
 
@@ -160,16 +158,22 @@ def _decide(
 
 def _write(folder: GenaiFolder, report: TuneReport, measure: _Measure) -> None:
     """Write tune.json and, where something changes, the config; put all back if that fails."""
-    kept = json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n"
-    if not report.changed:
-        replace_file(folder.path / TUNE_NAME, kept.encode("utf-8"))
-        return
-    before = write_session_options(folder.path, report.after)
+    names = (CONFIG_NAME, TUNE_NAME) if report.changed else (TUNE_NAME,)
+    files = [folder.path / name for name in names]
+    before = [file.read_bytes() if file.is_file() else None for file in files]
     try:
-        measure(AS_IT_IS)  # the file itself, as the next user will load it
+        if report.changed:
+            write_session_options(folder.path, report.after)
+            measure(AS_IT_IS)  # the file itself, as the next user will load it
+        kept = json.dumps(report.to_json(), indent=2, ensure_ascii=False) + "\n"
         replace_file(folder.path / TUNE_NAME, kept.encode("utf-8"))
-    except (AssayError, KeyboardInterrupt):
-        replace_file(folder.path / CONFIG_NAME, before)
+        refresh_manifest(folder.path, names)
+    except BaseException:
+        for file, content in zip(files, before, strict=True):
+            if content is None:
+                file.unlink(missing_ok=True)
+            elif file.read_bytes() != content:
+                replace_file(file, content)
         raise
 
 

@@ -80,7 +80,8 @@ def _row(trial: Trial) -> str:
     head = f"{trial.stage:9}{trial.name:32}"
     if trial.failed:
         return f"{head}  failed: {trial.failed}"
-    prefill = statistics.median(speed.prefill for speed in trial.speeds)
-    decode = statistics.median(speed.decode for speed in trial.speeds)
-    mark = "*" * any(speed.disturbed for speed in trial.speeds)
+    quiet = [speed for speed in trial.speeds if not speed.disturbed] or trial.speeds
+    prefill = statistics.median(speed.prefill for speed in quiet)
+    decode = statistics.median(speed.decode for speed in quiet)
+    mark = "*" * (len(quiet) < len(trial.speeds) or any(speed.disturbed for speed in quiet))
     return f"{head}{prefill:9.1f}{decode:9.1f}{trial.score:8.3f}{mark}"
