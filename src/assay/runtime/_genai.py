@@ -44,7 +44,7 @@ _KNOWN_FAILURES = (
     (
         r"Empty chat template",
         "the folder has no chat template",
-        "Use the prompt as it is: chat=False (--no-chat).",
+        "Use the prompt as it is: chat=False (--raw).",
     ),
     (
         r"the logits hold NaN",

@@ -54,7 +54,7 @@ def _apply_template(folder: GenaiFolder, tokenizer: Any, prompt: str) -> str:
             str(folder.path),
             "the folder has no chat template",
             expected="chat_template.jinja, or chat_template in tokenizer_config.json",
-            next_step="Use the prompt as it is: chat=False (--no-chat).",
+            next_step="Use the prompt as it is: chat=False (--raw).",
         )
     messages = json.dumps([{"role": "user", "content": prompt}], ensure_ascii=False)
     try:
@@ -63,7 +63,7 @@ def _apply_template(folder: GenaiFolder, tokenizer: Any, prompt: str) -> str:
         raise RuntimeFolderError(
             str(folder.path),
             f"the runtime can't run the folder's chat template ({exc})",
-            next_step="Use the prompt as it is: chat=False (--no-chat).",
+            next_step="Use the prompt as it is: chat=False (--raw).",
         ) from exc
 
 
