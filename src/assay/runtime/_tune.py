@@ -66,10 +66,9 @@ def tune(
         repeats=repeats,
         timeout_s=timeout_s,
         progress=progress or _ignore,
-        num_expected=rounds * (len(list_thread_candidates(machine)) + 4) + 2 * pairs,
+        num_expected=rounds * (len(list_thread_candidates(machine)) + 4) + 2 * pairs + 1,
     )
     trials = _search(machine, measure, rounds, pairs)
-    measure.finish()
     before = found.session_options
     after, gains = _decide(before, trials)
     report = TuneReport(
@@ -120,10 +119,6 @@ class _Measure:
         )
         self.num_done += 1
         return measure_speed(self.folder, result)
-
-    def finish(self) -> None:
-        """Tell the progress bar that nothing more comes."""
-        self.progress(self.num_expected, self.num_expected, "done")
 
 
 def _search(machine: Machine, measure: _Measure, rounds: int, pairs: int) -> list[Trial]:
