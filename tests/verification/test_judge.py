@@ -119,6 +119,20 @@ def test_a_short_context_limits_the_prompt(export, checkpoint):
     assert named(verdict)["prefill"].metrics["num_positions"] == 64
 
 
+def test_a_prompt_reaches_past_the_window_or_the_folder_is_unjudged(
+    export, checkpoint, monkeypatch
+):
+    folder = export()
+    verdict = verify_folder(folder, checkpoint, use_genai=False, num_tokens=10)
+    assert verdict.status == "pass"
+    assert named(verdict)["window"].passed
+    assert named(verdict)["prefill"].metrics["num_positions"] == 16 + 32
+    monkeypatch.setattr("assay.verification.judge._MAX_SCORE_BYTES", 0)
+    verdict = verify_folder(folder, checkpoint, use_genai=False, num_tokens=10)
+    assert (verdict.status, verdict.exit_code) == ("unjudged", 2)
+    assert named(verdict)["window"].passed is None
+
+
 def test_absent_genai_is_not_held_against_the_folder(export, checkpoint, monkeypatch):
     monkeypatch.setattr("assay.verification.judge.has_genai", lambda: False)
     verdict = verify_folder(export(), checkpoint, **TOKENS)

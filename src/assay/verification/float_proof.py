@@ -37,10 +37,14 @@ __all__ = [
 ]
 
 MAX_REL_L2 = 1e-4
-NOISE_FACTOR = 8.0
-NOISE_FLOOR = 2.5e-7
+# 205 comparisons of healthy folders (17 model types, weights of std 0.02, 0.1 and 0.3, written by
+# onnxruntime-genai's builder and mobius, prefill, decode, window and padded batch; onnxruntime
+# 1.32, torch 2.13) lay 0.8 to 2.2 times the noise from the reference.
+NOISE_FACTOR = 5.0
+NOISE_FLOOR = 2e-7  # such models' noise is 0.9e-7 to 3e-6
 
 Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Grade = Callable[[Agreement, float], tuple[bool, dict[str, float]]]
 
 
@@ -59,12 +63,24 @@ class FloatReference:
         """The run of the prompt (-1) or of a batch row."""
         return self.prompt if sequence < 0 else self.rows[sequence]
 
+    def noise_at(self, sequence: int, positions_P: Ids) -> tuple[float, Floats]:
+        """The noise's relL2 over some positions, and how far a logit may move at each of them.
+
+        Neither is taken lower than over the whole prompt: at a few positions the noise of one
+        run can be low by chance, up to sevenfold, while another order of summation isn't.
+        """
+        noise, whole = self.run(sequence).noise, self.prompt.noise
+        usual = float(whole.max_abs_P.mean())
+        return (
+            max(noise.rel_l2(positions_P), whole.rel_l2()),
+            np.maximum(noise.max_abs_P[positions_P], usual),
+        )
+
 
 def bound_float32(noise: float) -> float:
     """The largest relL2 that rounding explains: NOISE_FACTOR times the noise, at most 1e-4.
 
-    NOISE_FLOOR stands in for a noise that is lower than two orders of summation of the same
-    float32 terms can be apart.
+    NOISE_FLOOR stands in for a noise that came out lower than float32 can promise.
     """
     return min(MAX_REL_L2, NOISE_FACTOR * max(noise, NOISE_FLOOR))
 
@@ -190,11 +206,11 @@ def grade_comparisons(
         words = comparison.logits_PV.shape[1], run.logits_SV.shape[1]
         if words[0] != words[1]:
             return Check(name, False, detail=f"{words[0]} logits, the reference has {words[1]}")
+        noise, max_abs_P = reference.noise_at(comparison.sequence, positions)
         agreement = compare_logits(
             comparison.logits_PV, run.logits_SV[positions],
-            margin_noise_P=NOISE_FACTOR * run.noise.max_abs_P[positions],
+            margin_noise_P=NOISE_FACTOR * max_abs_P,
         )
-        noise = run.noise.rel_l2(positions)
         passed, bound = grade(agreement, noise)
         excess = agreement.rel_l2 / bound_float32(noise)
         rank = (not passed, excess if agreement.finite else np.inf)

@@ -90,6 +90,7 @@ def judge_generation(
         return Check("genai", False, detail="it generated no token")
     logits_NV = run.logits_SV[-num_tokens - 1:-1]
     noise_N = run.noise.max_abs_P[-num_tokens - 1:-1]
+    noise_N = np.maximum(noise_N, noise_N.mean())  # low by chance at single tokens
     margins_N = logits_NV.max(1) - logits_NV[np.arange(num_tokens), tokens_N]
     beyond_N = np.flatnonzero(margins_N > 2 * NOISE_FACTOR * noise_N)
     first = compare_logits(generation.logits_V[None], logits_NV[:1])

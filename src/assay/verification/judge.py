@@ -18,7 +18,12 @@ from assay.verification.genai import generate_in_genai, has_genai, judge_generat
 from assay.verification.half_proof import judge_float16, measure_half_reference
 from assay.verification.prompts import build_opening, build_prompts, load_tokenizer
 from assay.verification.quantized_proof import judge_quantized
-from assay.verification.reference import ReferenceRun, load_reference, run_with_noise
+from assay.verification.reference import (
+    ReferenceRun,
+    find_window,
+    load_reference,
+    run_with_noise,
+)
 from assay.verification.verdict import Check, Verdict, reach_verdict
 
 if TYPE_CHECKING:
@@ -28,6 +33,9 @@ __all__ = ["verify_folder"]
 
 Ids = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
+
+_PAST_WINDOW = 32  # tokens beyond a sliding window that make it show
+_MAX_SCORE_BYTES = 4 << 30
 
 
 def verify_folder(
@@ -63,7 +71,7 @@ def verify_folder(
         tell(f"judging {len(ids_S)} tokens")
         if index and opened.is_quantized:
             model = load_reference(reference)  # the first prompt put decoded weights in place
-        found = _judge_prompt(opened, model, ids_S)
+        found = [_demand_window(c, model) for c in _judge_prompt(opened, model, ids_S)]
         suffix = f" (prompt {index + 1})" if index else ""
         checks += [replace(check, name=check.name + suffix) for check in found]
     precision = opened.precision + (" with packed weights" if opened.is_quantized else "")
@@ -108,28 +116,44 @@ def _special_ids(folder: ModelFolder, config: Any) -> list[int]:
 
 
 def _limit_tokens(model: torch.nn.Module, folder: ModelFolder, num_tokens: int) -> int:
-    """At most what model and folder can hold, and no further than cached decode is defined.
+    """The prompt's length: past the window if that can be, within what model and folder hold.
 
     dynamic and longrope scaling change their frequencies past the original length, so a cached
     decode that crosses it equals no full forward; the judge stays below.
     """
     config: Any = model.config
     text = config.get_text_config()
-    limits = [num_tokens, getattr(text, "max_position_embeddings", None),
-              folder.config.get("model", {}).get("context_length"),
-              getattr(text, "n_positions", None)]
+    limits = [getattr(text, "max_position_embeddings", None), getattr(text, "n_positions", None),
+              folder.config.get("model", {}).get("context_length")]
     rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
     kind = rope.get("rope_type", rope.get("type"))
     if kind in ("dynamic", "longrope", "su"):
         original = rope.get("original_max_position_embeddings") or getattr(
             text, "original_max_position_embeddings", None)
         limits.append(original or getattr(text, "max_position_embeddings", None))
-    limit = min(value for value in limits if isinstance(value, int) and value > 0)
+    most = min((value for value in limits if isinstance(value, int) and value > 0),
+               default=num_tokens)
+    window = find_window(config) or 0
+    wanted = num_tokens
+    if num_tokens < window + _PAST_WINDOW <= most:
+        scores = 3 * 8 * text.num_attention_heads * (window + _PAST_WINDOW) ** 2  # float64, eager
+        wanted = window + _PAST_WINDOW if scores <= _MAX_SCORE_BYTES else num_tokens
+    limit = min(most, wanted)
     if limit < 8:
         raise UnjudgedError(
             "num_tokens", f"{limit} tokens are too few to judge on", expected="at least 8"
         )
     return limit
+
+
+def _demand_window(check: Check, model: torch.nn.Module) -> Check:
+    """A window that a context reaches but the prompt didn't leaves the folder unjudged."""
+    config: Any = model.config
+    window = find_window(config)
+    most = getattr(config.get_text_config(), "max_position_embeddings", 0)
+    if not check.name.endswith("window") or check.passed is not None or not window:
+        return check
+    return replace(check, required=window < most)
 
 
 def _check_genai(
