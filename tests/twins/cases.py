@@ -296,7 +296,7 @@ TWINS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
         },
     ),
     "gpt_neox": (
-        {},
+        {"hidden_size": 128},  # a quarter of 32 channels rotates; of 16, too few to show theta
         {
             "sequential": {"use_parallel_residual": False},
             "no_bias": {"attention_bias": False},
