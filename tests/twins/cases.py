@@ -10,6 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import transformers
+from packaging.version import Version
+
 ALL_SETTINGS = ("prefill", "decode", "window", "left_padded_batch")
 PREFILL_ONLY = ("prefill",)
 
@@ -69,6 +72,13 @@ def _longrope(original: int, **more: Any) -> dict[str, Any]:
             **more,
         },
     }
+
+
+def _phi3_longrope(original: int) -> dict[str, Any]:
+    """4.57 takes exactly three fields here, and `type`."""
+    facts = _longrope(original)
+    lists = {name: facts["rope_scaling"][name] for name in ("short_factor", "long_factor")}
+    return {**facts, "rope_scaling": {"type": "longrope", **lists}}
 
 
 _LLAMA3 = {
@@ -198,7 +208,7 @@ TWINS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
         {},
         {
             "window": {"sliding_window": 40},
-            "longrope_short": _longrope(1024),
+            "longrope_short": _phi3_longrope(1024),
             "partial": {"partial_rotary_factor": 0.75},
             "tied": {"tie_word_embeddings": True},
             "multi_head": {"num_key_value_heads": 4},
@@ -313,7 +323,7 @@ LONG = [
     TwinCase("llama", "longrope_long", _longrope(32), PREFILL_ONLY),
     TwinCase("llama", "longrope_factor", _longrope(32, attention_factor=1.1), PREFILL_ONLY),
     TwinCase("llama", "dynamic_long", {**_DYNAMIC, "max_position_embeddings": 64}, PREFILL_ONLY),
-    TwinCase("phi3", "longrope_long", _longrope(32), PREFILL_ONLY),
+    TwinCase("phi3", "longrope_long", _phi3_longrope(32), PREFILL_ONLY),
     TwinCase(
         "llama",
         "proportional",
@@ -334,3 +344,5 @@ CASES = [
     ),
     *LONG,
 ]
+# What the installed transformers can build.
+HERE = [case for case in CASES if Version(case.since) <= Version(transformers.__version__)]

@@ -8,19 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import transformers
-from packaging.version import Version
 
 import assay.models  # noqa: F401
 from assay.graph import ExportOptions
 from assay.spec import get_specs
 from assay.verification import judge_float32, measure_reference
-from tests.twins.cases import ALL_SETTINGS, BASES, CASES, TwinCase
+from tests.twins.cases import ALL_SETTINGS, BASES, HERE, TwinCase
 from tests.twins.twin import STDS, build_twin, draw_prompt, export_twin
 
 pytestmark = pytest.mark.twin
-INSTALLED = Version(transformers.__version__)
-HERE = [case for case in CASES if Version(case.since) <= INSTALLED]
 
 
 def test_every_decoder_spec_has_a_twin() -> None:

@@ -38,6 +38,16 @@ _ABSENT = {
 
 def build_twin(case: TwinCase, std: float, folder: Path) -> torch.nn.Module:
     """Build a case with random weights, save it as a checkpoint, and return it."""
+    config = make_config(case)
+    torch.manual_seed(17)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    randomize(model, std)
+    model.save_pretrained(folder)
+    return model
+
+
+def make_config(case: TwinCase) -> Any:
+    """Return the config of a case."""
     facts = {
         key: value for key, value in SIZES.items() if key not in _ABSENT.get(case.model_type, ())
     }
@@ -45,11 +55,7 @@ def build_twin(case: TwinCase, std: float, folder: Path) -> torch.nn.Module:
     facts = {names.get(key, key): value for key, value in facts.items()}
     config = CONFIG_MAPPING[case.model_type](**{**facts, **case.facts})
     config._attn_implementation = "eager"
-    torch.manual_seed(17)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
-    randomize(model, std)
-    model.save_pretrained(folder)
-    return model
+    return config
 
 
 def randomize(model: torch.nn.Module, std: float) -> None:

@@ -43,9 +43,9 @@ _STRUCTURE = (
 def rope_from_config(
     *,
     head_dim: Any,
-    theta_key: str = "rope_theta",
+    theta_keys: tuple[str, ...] = ("rope_theta",),
     default_theta: float = 10000.0,
-    fraction_key: str | None = None,
+    fraction_keys: tuple[str, ...] = (),
     default_fraction: float = 1.0,
     takes_scaling: bool = True,
     pairing: str = "halves",
@@ -53,7 +53,8 @@ def rope_from_config(
 ) -> Any:
     """A marker for the `Rope` that the config describes.
 
-    theta_key, fraction_key: where older files hold the base and the rotated fraction.
+    theta_keys, fraction_keys: where older files hold the base and the rotated fraction; the
+    first that is there counts.
     takes_scaling: False where a legacy top-level rope_scaling isn't meant for these layers.
     kind_names: rope_type spellings of this model, (as written, as meant).
     """
@@ -63,10 +64,10 @@ def rope_from_config(
         given = _find_parameters(context, takes_scaling)
         kind = given.get("rope_type") or given.get("type") or "default"
         kind = dict(kind_names).get(kind, kind)
-        legacy_theta = config.get(theta_key, None)
-        theta = _first(given.get("rope_theta"), legacy_theta, default_theta)
-        legacy_fraction = config.get(fraction_key, None) if fraction_key else None
-        fraction = _first(given.get("partial_rotary_factor"), legacy_fraction, default_fraction)
+        thetas = [config.get(name, None) for name in theta_keys]
+        theta = _first(given.get("rope_theta"), *thetas, default_theta)
+        fractions = [config.get(name, None) for name in fraction_keys]
+        fraction = _first(given.get("partial_rotary_factor"), *fractions, default_fraction)
         return _build(
             context,
             kind,

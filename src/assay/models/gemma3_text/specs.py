@@ -54,7 +54,7 @@ register(
                         ),
                         sliding_attention=rope_from_config(
                             head_dim=key("head_dim"),
-                            theta_key="rope_local_base_freq",
+                            theta_keys=("rope_local_base_freq",),
                             default_theta=1e4,
                             takes_scaling=False,
                         ),

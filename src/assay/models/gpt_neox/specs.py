@@ -53,8 +53,8 @@ register(
                             o_proj=Linear(name="dense", bias=key("attention_bias")),
                             rope=rope_from_config(
                                 head_dim=HIDDEN_PER_HEAD,
-                                theta_key="rotary_emb_base",
-                                fraction_key="rotary_pct",
+                                theta_keys=("rotary_emb_base", "rope_theta"),
+                                fraction_keys=("rotary_pct", "partial_rotary_factor"),
                                 default_fraction=0.25,
                             ),
                         ),

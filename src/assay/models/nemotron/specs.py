@@ -39,7 +39,7 @@ register(
                     bias=key("attention_bias"),
                     rope=rope_from_config(
                         head_dim=HEAD_DIM,
-                        fraction_key="partial_rotary_factor",
+                        fraction_keys=("partial_rotary_factor",),
                         default_fraction=0.5,
                     ),
                 ),

@@ -51,7 +51,7 @@ register(
                             ),
                             rope=rope_from_config(
                                 head_dim=HEAD_DIM,
-                                fraction_key="partial_rotary_factor",
+                                fraction_keys=("partial_rotary_factor",),
                                 default_fraction=0.5,
                             ),
                         )

@@ -37,7 +37,7 @@ register(
                     qkv=FusedQkv(linear=Linear(name="qkv_proj"), rows="q|k|v"),
                     rope=rope_from_config(
                         head_dim=HEAD_DIM,
-                        fraction_key="partial_rotary_factor",
+                        fraction_keys=("partial_rotary_factor",),
                         kind_names=(("su", "longrope"), ("yarn", "longrope")),
                     ),
                     window=key("sliding_window"),

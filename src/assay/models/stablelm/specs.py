@@ -22,7 +22,7 @@ ATTENTION = attention(
     q_norm=when(key("qk_layernorm"), per_head("q_layernorm"), None),
     k_norm=when(key("qk_layernorm"), per_head("k_layernorm"), None),
     rope=rope_from_config(
-        head_dim=HIDDEN_PER_HEAD, fraction_key="partial_rotary_factor", default_fraction=0.25
+        head_dim=HIDDEN_PER_HEAD, fraction_keys=("partial_rotary_factor",), default_fraction=0.25
     ),
 )
 INPUT_NORM = layer_norm("input_layernorm", eps=EPS)
