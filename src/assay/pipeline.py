@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -10,13 +11,13 @@ from typing import Any, Protocol
 
 import assay.models  # noqa: F401  (registers every spec)
 from assay.checkpoint import Checkpoint, open_checkpoint
-from assay.errors import OptionError, RuntimeFolderError
+from assay.errors import OptionError, OutputError, RuntimeFolderError
 from assay.graph import DecoderGraph, ExportOptions, build_decoder_graph
 from assay.runtime import load_once
 from assay.spec import DecoderPlan, ResolvedModel, resolve_model
 from assay.spec.vocabulary import Attention
 from assay.spec.weights import WeightMap
-from assay.writers.folder import new_folder
+from assay.writers.folder import check_target, new_folder
 from assay.writers.onnx_genai import (
     GenaiFolder,
     build_genai_config,
@@ -29,6 +30,7 @@ __all__ = [
     "PlannedExport",
     "Progress",
     "build_export",
+    "check_output",
     "export",
     "plan_export",
     "resolve_checkpoint",
@@ -132,6 +134,7 @@ def export(
     begin = time.perf_counter()
     options = choose_options(options, choices)
     with open_checkpoint(model) as checkpoint:
+        check_output(checkpoint, output, overwrite=overwrite)
         progress.start("plan")
         planned = plan_export(checkpoint, options)
         return write_export(
@@ -156,6 +159,18 @@ def choose_options(options: ExportOptions | None, choices: Mapping[str, Any]) ->
     return replace(options or ExportOptions(), **choices)
 
 
+def check_output(checkpoint: Checkpoint, output: str | Path, *, overwrite: bool = False) -> None:
+    """Raise OutputError where a folder can't become the output, before any work is done."""
+    source, target = checkpoint.path.resolve(), Path(os.path.realpath(output))
+    if target == source or target in source.parents:
+        raise OutputError(
+            str(output),
+            f"it holds the checkpoint {checkpoint.path}",
+            next_step="Choose another folder with -o.",
+        )
+    check_target(Path(os.path.abspath(output)), overwrite=overwrite)
+
+
 def plan_export(checkpoint: Checkpoint, options: ExportOptions) -> PlannedExport:
     """Everything up to the first byte written: resolve the spec, build and check the graph."""
     return build_export(resolve_checkpoint(checkpoint, options), checkpoint, options)
@@ -174,6 +189,13 @@ def build_export(
     model: ResolvedModel, checkpoint: Checkpoint, options: ExportOptions
 ) -> PlannedExport:
     """Build the graph of a resolved model over a checkpoint's tensors."""
+    longest = model.plan.max_position_embeddings
+    if options.context_length > longest:
+        raise OptionError(
+            f"--context-length {options.context_length}",
+            f"the model's config gives it {longest:,} positions",
+            expected=f"at most {longest}, or 0 for the model's own",
+        )
     shapes = {name: info.shape for name, info in checkpoint.tensors.items()}
     graph = build_decoder_graph(
         model.plan,

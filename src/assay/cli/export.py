@@ -126,9 +126,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace, options: Any) -> int:
     from assay.checkpoint import open_checkpoint
-    from assay.pipeline import plan_export
+    from assay.pipeline import check_output, plan_export
 
     with open_checkpoint(args.model) as checkpoint:
+        check_output(checkpoint, args.output, overwrite=args.overwrite)
         planned = plan_export(checkpoint, options)
     if args.json:
         print_json({"dry_run": True, **planned.to_json()})

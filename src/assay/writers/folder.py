@@ -7,12 +7,15 @@ import errno
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from assay.errors import OutputError
 
-__all__ = ["check_free_space", "new_folder", "writing_errors"]
+__all__ = ["MODEL_FOLDER_FILE", "check_free_space", "check_target", "new_folder", "writing_errors"]
+
+# What marks a folder as a model's, so that --overwrite can't take anything else away.
+MODEL_FOLDER_FILE = "genai_config.json"
 
 
 @contextlib.contextmanager
@@ -23,19 +26,47 @@ def new_folder(target: Path, *, overwrite: bool = False) -> Iterator[Path]:
     Raises OutputError where `target` exists and may not be replaced, or can't be written.
     """
     target = Path(os.path.abspath(target))
-    _check_target(target, overwrite)
-    with writing_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(
-            tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
-        )
-    try:
-        temporary.chmod(0o755)
+    check_target(target, overwrite=overwrite)
+    with contextlib.ExitStack() as undo:
         with writing_errors(target):
+            undo.callback(_remove_empty, _list_missing(target.parents))
+            target.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(
+                tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
+            )
+        undo.callback(shutil.rmtree, temporary, ignore_errors=True)
+        with writing_errors(target):
+            temporary.chmod(0o755)
             yield temporary
             _move_into_place(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_target(target: Path, *, overwrite: bool = False) -> None:
+    """Raise OutputError where `target` is taken.
+
+    overwrite: replace a model folder; one that holds anything else is never replaced.
+    """
+    with writing_errors(target):
+        if not target.exists() and not target.is_symlink():
+            return
+        is_folder = target.is_dir() and not target.is_symlink()
+        names = [path.name for path in target.iterdir()] if is_folder else []
+    if is_folder and (not names or (overwrite and MODEL_FOLDER_FILE in names)):
+        return
+    if is_folder and overwrite:
+        raise OutputError(
+            str(target),
+            f"it isn't a model folder, so it won't be replaced (it holds {sorted(names)[0]})",
+            expected=f"no folder, an empty one, or one with {MODEL_FOLDER_FILE}",
+            next_step="Choose another folder with -o.",
+        )
+    raise OutputError(
+        str(target),
+        "it exists already" if target.is_dir() else "it exists and is no folder",
+        next_step="Choose another folder with -o, or replace it with --overwrite."
+        if is_folder
+        else "Choose another folder with -o.",
+    )
 
 
 def check_free_space(folder: Path, size_bytes: int) -> None:
@@ -67,28 +98,31 @@ def writing_errors(target: Path) -> Iterator[None]:
         ) from exc
 
 
-def _check_target(target: Path, overwrite: bool) -> None:
-    if not target.exists() and not target.is_symlink():
-        return
-    if target.is_dir() and not target.is_symlink() and (overwrite or not any(target.iterdir())):
-        return
-    raise OutputError(
-        str(target),
-        "it exists already" if target.is_dir() else "it exists and is no folder",
-        next_step="Choose another folder with -o, or replace it with --overwrite.",
-    )
+def _list_missing(folders: Iterable[Path]) -> list[Path]:
+    return [folder for folder in folders if not folder.exists()]
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders, the innermost first; those that hold something stay."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _move_into_place(temporary: Path, target: Path) -> None:
+    """Rename; a folder that stands there is moved aside first, and back if that fails."""
     if not target.exists():
         temporary.rename(target)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent))
-    target.rename(old / "folder")
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent))
+    old = aside / "folder"
     try:
+        target.rename(old)
         temporary.rename(target)
-    except OSError:
-        (old / "folder").rename(target)
+    except BaseException:  # an interrupt too must not lose the old folder
+        if old.exists() and not target.exists():
+            old.rename(target)
+        if not old.exists():
+            aside.rmdir()
         raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(aside, ignore_errors=True)

@@ -69,12 +69,12 @@ def _write_quantized(
         for part in ("packed", "scales", "zero_points")
     }
     scale_dtype = matrix.scale_dtype.numpy()
-    for rows in _read_chunks(checkpoint, matrix.sources):
-        quantized = quantize_rows(rows, matrix.grid)
+    for name, rows in _read_chunks(checkpoint, matrix.sources):
+        quantized = quantize_rows(rows, matrix.grid, name=name)
         written = 0
         parts: list[tuple[str, Array | None]] = [
             ("packed", quantized.packed),
-            ("scales", quantized.scales.astype(scale_dtype, copy=False)),
+            ("scales", convert_rows(quantized.scales, scale_dtype, name=f"scales of {name}")),
             ("zero_points", quantized.zero_points),
         ]
         for part, array in parts:
@@ -99,10 +99,11 @@ def _write_float(
     inputs = initializer.shape[0] if initializer.transpose else _row_size(initializer)
     row_bytes = (initializer.shape[-1] if initializer.transpose else inputs) * dtype.itemsize
     column = 0
-    for rows in _read_chunks(checkpoint, initializer.sources):
+    for name, rows in _read_chunks(checkpoint, initializer.sources):
         if initializer.offset:
-            rows = convert_rows(rows, np.dtype(np.float32)) + np.float32(initializer.offset)
-        rows = convert_rows(rows, dtype)
+            widened = convert_rows(rows, np.dtype(np.float32), name=name)
+            rows = widened + np.float32(initializer.offset)
+        rows = convert_rows(rows, dtype, name=name)
         if initializer.transpose:
             stripe = np.ascontiguousarray(rows.T)
             for index in range(inputs):
@@ -122,26 +123,44 @@ def _row_size(initializer: FloatInitializer) -> int:
     return count // total
 
 
-def _read_chunks(checkpoint: Checkpoint, sources: tuple[RowSource, ...]) -> Iterator[Array]:
-    """Yield the sources' rows in order, [rows, inputs], a bounded number of bytes at a time."""
+def _read_chunks(
+    checkpoint: Checkpoint, sources: tuple[RowSource, ...]
+) -> Iterator[tuple[str, Array]]:
+    """Yield the sources' rows in order, [rows, inputs], a bounded number of bytes at a time.
+
+    Each with what to call it in an error: the tensor, and where its row 0 stands in the file.
+    """
     for source in sources:
         if source.transposed:
             whole = np.ascontiguousarray(checkpoint.read(source.tensor).T)
             for start, stop in source.rows:
-                yield np.ascontiguousarray(whole[start:stop])
+                name = _name_rows(source, [(start, stop)])
+                yield name, np.ascontiguousarray(whole[start:stop])
             continue
         info = checkpoint.tensors[source.tensor]
         step = max(1, CHUNK_ELEMENTS // math.prod(info.shape[1:]))
         pending: list[Array] = []
+        ranges: list[tuple[int, int]] = []
         for start, stop in source.rows:
             for first in range(start, stop, step):
-                rows = checkpoint.read_rows(source.tensor, first, min(stop, first + step))
+                last = min(stop, first + step)
+                rows = checkpoint.read_rows(source.tensor, first, last)
                 pending.append(rows.reshape(rows.shape[0], -1))
+                ranges.append((first, last))
                 if sum(part.shape[0] for part in pending) >= step:
-                    yield _join(pending)
-                    pending = []
+                    yield _name_rows(source, ranges), _join(pending)
+                    pending, ranges = [], []
         if pending:
-            yield _join(pending)
+            yield _name_rows(source, ranges), _join(pending)
+
+
+def _name_rows(source: RowSource, ranges: list[tuple[int, int]]) -> str:
+    """Name rows of a tensor so that "row 3" of them is found in the file."""
+    what = f"{source.tensor} (transposed)" if source.transposed else source.tensor
+    if len(ranges) > 1:
+        return f"{what}, rows {ranges[0][0]:,} to {ranges[-1][1]:,} in parts, counted from 0"
+    start, stop = ranges[0]
+    return what if start == 0 else f"{what}, rows {start:,} to {stop:,} counted from 0"
 
 
 def _join(parts: list[Array]) -> Array:
