@@ -37,6 +37,9 @@ __all__ = [
     "write_export",
 ]
 
+# What the manifest keeps of loading once; times and memory differ from run to run.
+LOAD_OUTCOME = ("status", "reason", "runtime_version")
+
 
 class Progress(Protocol):
     """Told of the stages of long work, and of the bytes done within one."""
@@ -89,11 +92,16 @@ class PlannedExport:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What an export wrote. seconds: of the export itself, the load-once child not counted."""
+    """What an export wrote.
+
+    load_once: what loading took, with what was measured (the manifest keeps the outcome alone, so
+    that two exports give the same bytes). seconds: of the export itself, loading not counted.
+    """
 
     folder: Path
     plan: PlannedExport
     manifest: Mapping[str, Any]
+    load_once: Mapping[str, Any]
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -102,13 +110,13 @@ class ExportReport:
             "folder": str(self.folder),
             "seconds": round(self.seconds, 3),
             **self.plan.to_json(),
-            "load_once": self.manifest["load_once"],
+            "load_once": dict(self.load_once),
             "files": self.manifest["files"],
         }
 
     def to_text(self) -> str:
         """What was written and whether the runtime took it."""
-        load = self.manifest["load_once"]
+        load = self.load_once
         took = "loaded once" if load["status"] == "ok" else f"not loaded: {load['reason']}"
         return f"{self.folder}: {self.plan.to_text()}, in {self.seconds:.1f} s ({took})"
 
@@ -222,21 +230,22 @@ def write_export(
     progress = progress or _Silent()
     begin = time.perf_counter() if begin is None else begin
     loading = 0.0
+    loaded: Mapping[str, Any] = {}
 
     def load(folder: Path) -> Mapping[str, Any]:
-        nonlocal loading
+        nonlocal loading, loaded
         start = time.perf_counter()
         progress.start("load once")
-        result = _load(folder, check_loading)
-        loading += time.perf_counter() - start
-        return result
+        loaded = _load(folder, check_loading)
+        loading = time.perf_counter() - start
+        return {key: loaded[key] for key in LOAD_OUTCOME if key in loaded}
 
     content = _describe_folder(planned, checkpoint, load)
     with new_folder(Path(output), overwrite=overwrite) as folder:
         progress.start("write", planned.weights_bytes)
         manifest = write_genai_folder(folder, content, checkpoint, progress.advance)
     seconds = time.perf_counter() - begin - loading
-    return ExportReport(Path(output), planned, manifest, seconds)
+    return ExportReport(Path(output), planned, manifest, loaded, seconds)
 
 
 def _describe_folder(

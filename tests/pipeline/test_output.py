@@ -104,9 +104,10 @@ def test_a_full_disk_is_one_clear_error(
 ) -> None:
     """proves: B11. Control: with the disk as it is, the export succeeds."""
     change, words = DISK_FAULTS[fault]
-    with monkeypatch.context() as patch, pytest.raises(OutputError) as caught:
+    with monkeypatch.context() as patch:
         change(patch)
-        export_quietly(llama, room / "out")
+        with pytest.raises(OutputError) as caught:
+            export_quietly(llama, room / "out")
     for word in words:
         assert word in str(caught.value)
     assert "room" in caught.value.where
@@ -168,9 +169,10 @@ def test_a_parent_without_permission(
     def refuse(*arguments: Any, **named: Any) -> str:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    with monkeypatch.context() as patch, pytest.raises(OutputError, match="Permission denied"):
+    with monkeypatch.context() as patch:
         patch.setattr("tempfile.mkdtemp", refuse)
-        export_quietly(llama, room / "a" / "b" / "out")
+        with pytest.raises(OutputError, match="Permission denied"):
+            export_quietly(llama, room / "a" / "b" / "out")
     assert list(room.iterdir()) == []
     assert export_quietly(llama, room / "a" / "b" / "out").is_dir()  # control
 
@@ -280,9 +282,10 @@ def test_a_failing_overwrite_keeps_the_old_folder(
 ) -> None:
     """proves: B11. Control: test_an_existing_output_is_kept replaces one."""
     change, error = FAILURES[failure]
-    with monkeypatch.context() as patch, pytest.raises(error):
+    with monkeypatch.context() as patch:
         change(patch)
-        export_quietly(llama, old, overwrite=True)
+        with pytest.raises(error):
+            export_quietly(llama, old, overwrite=True)
 
 
 def test_a_bad_weight_keeps_the_old_folder(tmp_path: Path, old: Path) -> None:
@@ -306,8 +309,9 @@ def test_an_interrupt_leaves_nothing(
     llama: Path, room: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """proves: B11. Control: not interrupted, the same call writes."""
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         interrupt(patch)
-        export_quietly(llama, room / "a" / "out")
+        with pytest.raises(KeyboardInterrupt):
+            export_quietly(llama, room / "a" / "out")
     assert list(room.iterdir()) == []
     assert export_quietly(llama, room / "a" / "out").is_dir()

@@ -287,7 +287,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, room: Path) -> None:
 
 
 def test_a_file_truncated_while_it_is_read_is_refused(tmp_path: Path, room: Path) -> None:
-    """proves: B3. The header was good, so only reading can find it. Control: untouched, it exports."""
+    """The header was good, so only reading finds it. proves: B3. Control: untouched, it exports."""
     checkpoint = write_llama(tmp_path / "checkpoint")
     file = checkpoint / "model.safetensors"
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from assay.blocks.initializers import Initializer, QuantizedMatrix, QuantizedPart
+from assay.version import __version__
 
 __all__ = ["MANIFEST_FILE", "SCHEMA_VERSION", "build_manifest", "hash_file", "write_json"]
 
 MANIFEST_FILE = "manifest.json"
 SCHEMA_VERSION = 1
 _PACKAGES = (
-    "assay",
     "numpy",
     "numba",
     "onnx-ir",
@@ -70,7 +70,10 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def _find_versions() -> dict[str, str | None]:
-    versions: dict[str, str | None] = {"python": platform.python_version()}
+    versions: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "assay": __version__,  # which a source tree has too, though it isn't installed
+    }
     for package in _PACKAGES:
         try:
             versions[package] = metadata.version(package)
