@@ -61,10 +61,11 @@ class _Silent:
 
 @dataclass(frozen=True)
 class PlannedExport:
-    """A finished graph without data, and what it will cost."""
+    """A finished graph without data, what stands beside it, and what it will cost."""
 
     model: ResolvedModel
     graph: DecoderGraph
+    genai_config: Mapping[str, Any]
     options: ExportOptions
     weights_bytes: int
 
@@ -213,7 +214,16 @@ def build_export(
         attention_form=options.attention,
         all_positions=options.all_logits,
     )
-    return PlannedExport(model, graph, options, estimate_size_bytes(graph))
+    config = build_genai_config(
+        model.plan,
+        model_type=model.genai_model_type,
+        config=model.text_config,
+        generation_config=checkpoint.generation_config,
+        context_length=options.context_length or _find_context_length(model.plan),
+        share_buffer=graph.shares_cache_buffer,
+        input_names=graph.input_names,
+    )
+    return PlannedExport(model, graph, config, options, estimate_size_bytes(graph))
 
 
 def write_export(
@@ -236,7 +246,7 @@ def write_export(
         nonlocal loading, loaded
         start = time.perf_counter()
         progress.start("load once")
-        loaded = _load(folder, check_loading)
+        loaded = _load(folder, check_loading, output=str(output))
         loading = time.perf_counter() - start
         return {key: loaded[key] for key in LOAD_OUTCOME if key in loaded}
 
@@ -251,18 +261,9 @@ def write_export(
 def _describe_folder(
     planned: PlannedExport, checkpoint: Checkpoint, load: Callable[[Path], Mapping[str, Any]]
 ) -> GenaiFolder:
-    options, plan = planned.options, planned.model.plan
-    config = build_genai_config(
-        plan,
-        model_type=planned.model.genai_model_type,
-        config=planned.model.text_config,
-        generation_config=checkpoint.generation_config,
-        context_length=options.context_length or _find_context_length(plan),
-        share_buffer=planned.graph.shares_cache_buffer,
-        input_names=planned.graph.input_names,
-    )
     source = {"path": checkpoint.path.name, "model_type": planned.model.spec.model_type}
-    return GenaiFolder(planned.graph, config, source, options.to_json(), load)
+    options = planned.options.to_json()
+    return GenaiFolder(planned.graph, planned.genai_config, source, options, load)
 
 
 def _find_context_length(plan: DecoderPlan) -> int:
@@ -282,14 +283,17 @@ def _find_context_length(plan: DecoderPlan) -> int:
     return min([plan.max_position_embeddings, *(length for length in trained if length)])
 
 
-def _load(folder: Path, wanted: bool) -> Mapping[str, Any]:
-    """Load a folder once in the runtime; what isn't done is recorded with its reason."""
+def _load(folder: Path, wanted: bool, *, output: str) -> Mapping[str, Any]:
+    """Load a folder once in the runtime; what isn't done is recorded with its reason.
+
+    output: the name that it will have, for errors.
+    """
     if not wanted:
         return {"status": "skipped", "reason": "switched off by the user"}
     report = load_once(folder)
     if report.status == "failed":
         raise RuntimeFolderError(
-            str(folder.name),
+            output,
             f"onnxruntime-genai can't load what was written: {report.reason}",
             next_step="This is a fault of assay: please report it with the model's config.json. "
             "--no-load writes the folder all the same.",

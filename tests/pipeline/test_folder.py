@@ -439,6 +439,7 @@ TOKEN_IDS: dict[str, tuple[dict[str, Any] | None, dict[str, Any], tuple[Any, Any
     "lists": ({"eos_token_id": [5, 6]}, {"eos_token_id": [6, 2]}, (1, [5, 6, 2], 5)),
     "no generation_config": (None, {"eos_token_id": [4, 2]}, (1, [4, 2], 4)),
     "pad": ({"pad_token_id": 7}, {"eos_token_id": 2}, (1, [2], 7)),
+    "negative pad": ({"pad_token_id": -1}, {"eos_token_id": 2}, (1, [2], 2)),
     "no bos": ({"eos_token_id": 5}, {"bos_token_id": None}, (5, [5, 3], 5)),
 }
 

@@ -89,6 +89,7 @@ def test_a_load_that_fails_leaves_nothing(
     with pytest.raises(RuntimeFolderError, match="Unsupported model_type") as caught:
         export(llama, room / "out")
     assert "--no-load" in caught.value.next_step
+    assert caught.value.where == str(room / "out"), "its own name, not the temporary one"
     assert list(room.iterdir()) == []
 
     report = export(llama, room / "out", check_loading=False)

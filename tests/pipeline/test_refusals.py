@@ -120,6 +120,18 @@ CONFIG_FAULTS = {
         {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta_fast": 3}},
         mended={"rope_scaling": {"rope_type": "linear", "factor": 2.0}},
     ),
+    "end token": Fault(
+        ConfigError,
+        ("eos_token_id is '</s>'", "an integer"),
+        {"eos_token_id": "</s>"},
+        mended={"eos_token_id": [2]},
+    ),
+    "search option": Fault(
+        ConfigError,
+        ("temperature is 'hot'", "a number"),
+        {"generation": {"temperature": "hot"}},
+        mended={"generation": {"temperature": 1}},
+    ),
     "heads": Fault(
         ConfigError,
         ("layer 0", "4 attention heads", "3 key/value heads"),

@@ -6,13 +6,20 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from assay.blocks.cache import PAST_KEY, PAST_VALUE, PRESENT_KEY, PRESENT_VALUE
+from assay.errors import ConfigError
 from assay.spec.vocabulary import Attention, DecoderPlan
 
 __all__ = ["MODEL_FILE", "build_genai_config", "find_eos_token_ids"]
 
 MODEL_FILE = "model.onnx"
 _PLAIN_INPUTS = ("input_ids", "attention_mask", "position_ids")
-_SEARCH_KEYS = ("temperature", "top_k", "top_p", "repetition_penalty", "do_sample")
+_SEARCH_KEYS: Mapping[str, type] = {
+    "temperature": float,
+    "top_k": int,
+    "top_p": float,
+    "repetition_penalty": float,
+    "do_sample": bool,
+}
 
 
 def build_genai_config(
@@ -29,11 +36,12 @@ def build_genai_config(
 
     model_type: the runtime's own name. context_length: the longest sequence, prompt and answer.
     share_buffer: whether past and present may be one buffer (GroupQueryAttention only).
-    input_names: of the graph.
+    input_names: of the graph. Raises ConfigError for a token id or a search option of the wrong
+    kind.
     """
     eos = find_eos_token_ids(config, generation_config)
-    bos = _first_id(generation_config.get("bos_token_id"), config.get("bos_token_id"))
-    pad = _first_id(generation_config.get("pad_token_id"), config.get("pad_token_id"))
+    bos = _find_first_id("bos_token_id", config, generation_config)
+    pad = _find_first_id("pad_token_id", config, generation_config)
     model: dict[str, Any] = {
         "type": model_type,
         "vocab_size": plan.vocab_size,
@@ -50,9 +58,9 @@ def build_genai_config(
         "past_present_share_buffer": share_buffer,
         "do_sample": False,
     }
-    for key in _SEARCH_KEYS:
+    for key, kind in _SEARCH_KEYS.items():
         if generation_config.get(key) is not None:
-            search[key] = generation_config[key]
+            search[key] = _check_kind(key, generation_config[key], kind)
     return {"model": model, "search": search}
 
 
@@ -60,22 +68,44 @@ def find_eos_token_ids(
     config: Mapping[str, Any], generation_config: Mapping[str, Any]
 ) -> list[int]:
     """Return every id that ends a text, generation_config's first."""
-    ids: list[int] = []
-    for source in (generation_config, config):
-        given = source.get("eos_token_id")
-        for token in given if isinstance(given, list) else [given]:
-            if isinstance(token, int) and token not in ids:
-                ids.append(token)
-    return ids
+    ids = [
+        token
+        for source in (generation_config, config)
+        for token in _read_token_ids("eos_token_id", source)
+    ]
+    return list(dict.fromkeys(ids))
 
 
-def _first_id(*values: Any) -> int | None:
-    for value in values:
-        if isinstance(value, list):
-            value = value[0] if value else None
-        if isinstance(value, int):
-            return value
-    return None
+def _find_first_id(
+    key: str, config: Mapping[str, Any], generation_config: Mapping[str, Any]
+) -> int | None:
+    ids = [*_read_token_ids(key, generation_config), *_read_token_ids(key, config)]
+    return ids[0] if ids else None
+
+
+def _read_token_ids(key: str, source: Mapping[str, Any]) -> list[int]:
+    """Return a key's ids, given as one or as a list; a negative one means that there is none."""
+    given = source.get(key)
+    if given is None:
+        return []
+    ids = [
+        _check_kind(key, token, int) for token in (given if isinstance(given, list) else [given])
+    ]
+    return [token for token in ids if token >= 0]
+
+
+def _check_kind(key: str, value: Any, kind: type) -> Any:
+    """Return a value of config.json or generation_config.json that has the kind."""
+    accepted = (int, float) if kind is float else kind
+    if isinstance(value, accepted) and isinstance(value, bool) == (kind is bool):
+        return value
+    what = {int: "an integer", float: "a number", bool: "true or false"}[kind]
+    raise ConfigError(
+        "config.json or generation_config.json",
+        f"{key} is {value!r}",
+        expected=what,
+        next_step="Take both files from the model's repository.",
+    )
 
 
 def _describe_decoder(plan: DecoderPlan, input_names: Collection[str]) -> dict[str, Any]:
