@@ -84,6 +84,17 @@ def test_noise_run_leaves_the_model_as_it_was(tiny, ids):
     assert np.array_equal(run_logits(model, ids[:64]), logits)
 
 
+def test_noise_of_a_long_run_comes_from_its_beginning(tiny, ids, monkeypatch):
+    model = tiny.build_model()
+    full = run_with_noise(model, ids[:400]).noise
+    monkeypatch.setattr("assay.verification.reference._MAX_FLOAT64_PRODUCTS", 0)
+    part = run_with_noise(model, ids[:400]).noise
+    assert len(part.error_P) == 400
+    assert part.rel_l2(slice(0, 256)) == pytest.approx(full.rel_l2(slice(0, 256)), rel=0.05)
+    assert part.rel_l2() == pytest.approx(full.rel_l2(), rel=0.3)
+    assert part.max_abs_P[300] == pytest.approx(full.max_abs_P.mean(), rel=0.3)
+
+
 def test_a_long_prompt_does_not_change_a_later_short_one(tiny, ids):
     """Dynamic rope scaling remembers the longest sequence; the judge must not."""
     from transformers import LlamaConfig, LlamaForCausalLM

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Agreement", "Noise", "compare_logits", "measure_noise", "relative_l2"]
+__all__ = [
+    "Agreement", "Noise", "compare_logits", "extend_noise", "measure_noise", "relative_l2",
+]
 
 FloatArray = npt.NDArray[np.floating]
 _BLOCK_ELEMENTS = 1 << 22
@@ -86,6 +88,21 @@ def measure_noise(float32_PV: FloatArray, float64_PV: FloatArray) -> Noise:
     ]
     error_P, norm_P, max_abs_P = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Noise(error_P, norm_P, max_abs_P)
+
+
+def extend_noise(noise: Noise, logits_PV: FloatArray) -> Noise:
+    """Noise for every position of logits [P, V] from that of the first ones.
+
+    Later positions get the measured ones' relL2 and mean largest difference.
+    """
+    later_PV = logits_PV[len(noise.norm_P):]
+    norm_P = np.concatenate([np.square(b).sum(1) for _, b in _blocks(later_PV, later_PV)] or [[]])
+    largest_P = np.full(len(norm_P), noise.max_abs_P.mean())
+    return Noise(
+        np.concatenate([noise.error_P, norm_P * noise.rel_l2() ** 2]),
+        np.concatenate([noise.norm_P, norm_P]),
+        np.concatenate([noise.max_abs_P, largest_P]),
+    )
 
 
 def compare_logits(

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import DependencyError, UnjudgedError
-from assay.verification.metrics import Noise, measure_noise
+from assay.verification.metrics import Noise, extend_noise, measure_noise
 
 if TYPE_CHECKING:
     import torch
@@ -36,10 +36,13 @@ __all__ = [
 Ids = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float32]
 
+_MAX_FLOAT64_PRODUCTS = 1.5e11  # SmolLM2-135M over 800 tokens stays below
+_NUM_NOISE_TOKENS = 256
+
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """A prompt, its float32 logits [S, V], and their noise (None: not measured)."""
+    """A prompt, its float32 logits [S, V], and their noise at each position."""
 
     ids_S: Ids
     logits_SV: Logits
@@ -121,12 +124,18 @@ def run_with_noise(model: torch.nn.Module, ids_S: Ids) -> ReferenceRun:
     """Run a prompt in float32 and in float64.
 
     The model is cast in place, one parameter at a time, and cast back without loss: the peak is
-    8 bytes a parameter.
+    8 bytes a parameter. Where the float64 run would be long (beyond about 2e11 multiplications)
+    it covers the first 256 tokens only, and later ones are given their noise.
     """
     logits_SV = run_logits(model, ids_S)
+    num_parameters = sum(p.numel() for p in model.parameters())
+    measured = len(ids_S)
+    if num_parameters * measured > _MAX_FLOAT64_PRODUCTS:
+        measured = min(measured, _NUM_NOISE_TOKENS)
     with _fresh_rotary_state(model), _float64(model):
-        noise = measure_noise(logits_SV, _forward(model, ids_S).numpy())
-    return ReferenceRun(ids_S, logits_SV, noise)
+        wide_PV = _forward(model, ids_S[:measured]).numpy()
+    noise = measure_noise(logits_SV[:measured], wide_PV)
+    return ReferenceRun(ids_S, logits_SV, extend_noise(noise, logits_SV))
 
 
 def run_half(model: torch.nn.Module, ids_S: Ids) -> Logits:
