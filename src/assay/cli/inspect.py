@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from assay.cli.output import add_json_flag, print_json
+from assay.errors import AssayError, RuntimeFolderError
 
 __all__ = ["add_parser", "run"]
 
@@ -38,7 +40,6 @@ def run(args: argparse.Namespace) -> int:
 def _describe_checkpoint(path: Path, *, with_tensors: bool) -> dict[str, Any]:
     import assay.models  # noqa: F401  (registers every spec)
     from assay.checkpoint import open_checkpoint
-    from assay.errors import AssayError
     from assay.spec import resolve_model
 
     with open_checkpoint(path) as checkpoint:
@@ -72,8 +73,6 @@ def _describe_checkpoint(path: Path, *, with_tensors: bool) -> dict[str, Any]:
 
 
 def _describe_folder(path: Path) -> dict[str, Any]:
-    import json
-
     from assay.runtime import read_folder
 
     folder = read_folder(path)
@@ -88,12 +87,26 @@ def _describe_folder(path: Path) -> dict[str, Any]:
     }
     manifest = path / "manifest.json"
     if manifest.is_file():
-        written = json.loads(manifest.read_text(encoding="utf-8"))
+        written = _read_manifest(manifest)
         found["made_by"] = {
             key: written.get(key) for key in ("source", "options", "versions", "load_once")
         }
         found["num_quantized"] = len(written.get("weights", {}))
     return found
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as exc:
+        raise RuntimeFolderError(
+            str(path), f"it can't be read ({exc})", next_step="Export the model again."
+        ) from exc
+    if not isinstance(written, dict):
+        raise RuntimeFolderError(
+            str(path), "it isn't a JSON object", next_step="Export the model again."
+        )
+    return written
 
 
 def _print_lines(value: dict[str, Any], indent: str) -> None:

@@ -1,16 +1,22 @@
 """assay VERB ...: finds the verb, runs it, turns its errors into one message and an exit code.
 
-Exit codes: 0 done (verify: pass), 1 verify: fail, 2 an error, or verify: could not judge.
+Exit codes: 0 done (verify: pass), 1 verify: fail, 2 an error, or verify: could not judge,
+130 and more: ended by a signal.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from assay.cli import bench, export, generate, inspect, models, tune, verify
+from assay.cli.output import print_json
 from assay.errors import AssayError
 from assay.version import __version__
 
@@ -18,6 +24,8 @@ __all__ = ["build_parser", "main"]
 
 VERBS = (export, verify, generate, tune, bench, inspect, models)
 EXIT_ERROR = 2
+EXIT_SIGNAL = 128
+EXIT_BROKEN_PIPE = EXIT_SIGNAL + 13  # SIGPIPE, which Windows doesn't name
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -37,33 +45,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     args = build_parser().parse_args(arguments)
     try:
-        code: int = args.run(args)
+        with _unwinding_on_sigterm():
+            code: int = args.run(args)
+            sys.stdout.flush()
     except AssayError as exc:
         _print_error(exc, as_json=args.json)
         return EXIT_ERROR
     except KeyboardInterrupt:
         print("assay: interrupted; nothing half-written is left", file=sys.stderr)
-        return 130
+        return EXIT_SIGNAL + signal.SIGINT
     except BrokenPipeError:
-        sys.stderr.close()
-        return 0
+        # Whoever read our output has left; Python would flush the rest into the void and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
     return code
+
+
+@contextlib.contextmanager
+def _unwinding_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM unwind the stack as Ctrl-C does, so that nothing half-written is left."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        raise SystemExit(EXIT_SIGNAL + number)
+
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
 
 
 def _print_error(error: AssayError, *, as_json: bool) -> None:
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "error": type(error).__name__,
-                    "where": error.where,
-                    "found": error.found,
-                    "expected": error.expected,
-                    "next_step": error.next_step,
-                },
-                indent=2,
-                ensure_ascii=False,
-            )
+        print_json(
+            {
+                "error": type(error).__name__,
+                "where": error.where,
+                "found": error.found,
+                "expected": error.expected,
+                "next_step": error.next_step,
+            }
         )
     else:
         print(f"assay: {error}", file=sys.stderr)

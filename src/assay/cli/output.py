@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -20,8 +21,18 @@ def add_json_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """Print an object as indented JSON."""
-    print(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print an object as indented JSON; NaN and infinity, which JSON lacks, become null."""
+    print(json.dumps(_make_plain(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _make_plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _make_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_make_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 class ProgressLines:
