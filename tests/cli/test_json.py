@@ -203,5 +203,6 @@ def test_verify_that_can_not_judge(
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     outcome = assay_command("verify", folder, "-r", llama, "--json", "--no-genai")
     assert outcome.code == 2
-    answer = parse_strictly(outcome.out)
-    assert answer.get("error") == "DependencyError" or answer.get("verdict") == "unjudged"
+    error = parse_strictly(outcome.out)
+    assert error["error"] == "DependencyError"
+    assert "assay[verify]" in error["next_step"]
