@@ -23,7 +23,8 @@ from assay.quantization import Grid, dequantize_rows, quantize_rows
 from tests.pipeline.running import draw_ids, find_rel_l2, run_logits
 from tests.pipeline.tiny import Tensors, make_config, make_tensors, write_llama
 
-# float32 rounding of two operators that add in different order; measured: 2e-7 to 9e-7.
+# Measured: 0 in every case with GroupQueryAttention (both operators add in the same order), 7e-7
+# with decomposed attention, whose reference has GroupQueryAttention.
 BOUND = 2e-6
 PARTIAL = {"hidden_size": 72, "intermediate_size": 88}
 TIED = {"tie_word_embeddings": True}
@@ -137,6 +138,23 @@ CASES = {
 }
 
 
+# What asks for a format of the embedding that isn't the default.
+EMBEDDING_CASES = {
+    "keep the embedding in fp16": Case(
+        {"precision": "int4", "keep": ("model.embed_tokens=fp16",)},
+        (("model.embed_tokens.*", np.float16), *grids(4)),
+    ),
+    "tied, head fp16": Case(
+        {"precision": "int4", "head": "fp16"},
+        (("model.embed_tokens.*", np.float16), *grids(4)),
+        TIED,
+    ),
+    "tied, keep the embedding in int4": Case(
+        {"precision": "int4", "keep": ("model.embed_tokens=int4",)}, tied_grids(4, 4), TIED
+    ),
+}
+
+
 def decode(tensors: Tensors, formats: Mapping[str, Any] | tuple[tuple[str, Any], ...]) -> Tensors:
     """The tensors as their formats can hold them, float32."""
     decoded = {}
@@ -167,6 +185,18 @@ def export_logits(checkpoint: Path, output: Path, options: dict[str, Any]) -> Ar
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_graph_equals_one_of_decoded_weights(case: Case, tmp_path: Path) -> None:
     """proves: P7, B10. Control: against the weights as they were, rounding shows."""
+    check_case(case, tmp_path)
+
+
+@pytest.mark.xfail(strict=True, reason="blocks/ drops these choices silently; a patch is proposed")
+@pytest.mark.parametrize("case", EMBEDDING_CASES.values(), ids=EMBEDDING_CASES)
+def test_the_embedding_has_the_format_asked_for(case: Case, tmp_path: Path) -> None:
+    """proves: B3, B10. Control: as above."""
+    check_case(case, tmp_path)
+
+
+def check_case(case: Case, tmp_path: Path) -> None:
+    """The rounded graph equals the decoded one, and differs from the original."""
     config = make_config(**case.checkpoint)
     tensors = make_tensors(config)
     original = write_llama(tmp_path / "original", tensors=tensors, **case.checkpoint)
