@@ -29,7 +29,8 @@ class PrecisionPlan:
     """Formats by module path.
 
     float_dtype: activations, norms, biases, KV cache. default: every projection. head: the head,
-    and the embedding where the two are tied. embedding: of a table of its own. keep: (pattern over module paths, format), the
+    and the embedding where the two are tied. embedding: of a table of its own.
+    keep: (pattern over module paths, format), the
     first match wins over everything. accuracy_level: of MatMulNBits (0 computes in float, 4 with
     int8 activations).
     """

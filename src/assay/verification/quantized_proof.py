@@ -70,11 +70,20 @@ def judge_quantized(
 
 
 def _name_loss(check: Check) -> Check:
-    """Weights and graph are proved, so what is lost end to end is what quantization costs."""
+    """Weights and graph are proved, so what is lost end to end is what quantization costs.
+
+    That is a property of the model and the grid, no fault of the folder: it is reported under
+    its own name and left out of the verdict.
+    """
     if check.passed is not False or not check.metrics.get("finite"):
         return check
-    detail = "weights and graph are right: this model loses too much in this few bits"
-    return replace(check, outcome="quantization_loss", detail=detail)
+    detail = (
+        f"heavy quantization loss (corr below {MIN_FINAL_CORR}): weights and graph are right, "
+        "but this model needs more bits, smaller groups or zero points"
+    )
+    return replace(
+        check, passed=None, required=False, outcome="quantization_loss", detail=detail
+    )
 
 
 def _report_weights(folder: ModelFolder, fidelities: list[TensorFidelity]) -> Check:
