@@ -109,7 +109,7 @@ def export_once(tool: Tool, model: Path, *, keep: bool = True) -> Measured:
     output = folder_of(tool, model)
     shutil.rmtree(output, ignore_errors=True)
     output.parent.mkdir(parents=True, exist_ok=True)
-    log = output.with_suffix(".log")
+    log = output.with_name(f"{output.name}.log")
     wait_until_quiet(QUIET_WAIT_S)
     measured = measure_command(tool.fill(model, output), env=make_environment(), log=log)
     if not (output / "genai_config.json").is_file():

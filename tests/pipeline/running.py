@@ -1,4 +1,4 @@
-"""Runs an exported graph in plain ONNX Runtime, and measures how far two outputs are apart."""
+"""Reads and runs an exported graph in plain ONNX Runtime, and compares outputs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 
-__all__ = ["draw_ids", "find_rel_l2", "open_session", "run_logits"]
+__all__ = ["draw_ids", "find_rel_l2", "load_graph", "open_session", "run_logits"]
 
 Array = np.ndarray[Any, Any]
 
@@ -16,6 +17,11 @@ Array = np.ndarray[Any, Any]
 def draw_ids(vocab_size: int, count: int = 24) -> Array:
     """Random token ids [1, count], the same every time."""
     return np.random.default_rng(7).integers(3, vocab_size, (1, count))
+
+
+def load_graph(folder: Path) -> onnx.ModelProto:
+    """The model without its data."""
+    return onnx.load(folder / "model.onnx", load_external_data=False)
 
 
 def open_session(folder: Path, *, threads: int = 1) -> onnxruntime.InferenceSession:

@@ -15,7 +15,8 @@ def _load(name: str) -> ModuleType:
     qualified = f"_verification_{name}"
     if qualified not in sys.modules:
         spec = importlib.util.spec_from_file_location(
-            qualified, Path(__file__).with_name(f"{name}.py"))
+            qualified, Path(__file__).with_name(f"{name}.py")
+        )
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -55,8 +55,7 @@ def test_unknown_picker_falls_back_to_decoding(folder, ids):
                 node.op_type, node.domain = "ReduceMax", ""
                 node.input[1] = "axes_1"
                 del node.attribute[:]
-        proto.graph.initializer.append(
-            numpy_helper.from_array(np.asarray([1], np.int64), "axes_1"))
+        proto.graph.initializer.append(numpy_helper.from_array(np.asarray([1], np.int64), "axes_1"))
 
     edit(folder, hide)
     candidate = open_candidate(folder)
@@ -65,10 +64,14 @@ def test_unknown_picker_falls_back_to_decoding(folder, ids):
 
 
 def head_graph(*middle, extra=()):
-    nodes = [helper.make_node("SimplifiedLayerNormalization", ["x", "w"], ["normed"]), *middle,
-             helper.make_node("MatMul", ["picked", "head"], ["logits"])]
+    nodes = [
+        helper.make_node("SimplifiedLayerNormalization", ["x", "w"], ["normed"]),
+        *middle,
+        helper.make_node("MatMul", ["picked", "head"], ["logits"]),
+    ]
     graph = helper.make_graph(
-        nodes, "head",
+        nodes,
+        "head",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["B", "S", 4])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["B", 1, 8])],
         [numpy_helper.from_array(np.asarray(a, t), n) for n, a, t in extra],
@@ -76,26 +79,49 @@ def head_graph(*middle, extra=()):
     return helper.make_model(graph)
 
 
-@pytest.mark.parametrize(("nodes", "constants"), [
-    ([helper.make_node("Gather", ["normed", "i"], ["picked"], axis=1)], [("i", [-1], np.int64)]),
-    ([helper.make_node("Gather", ["normed", "i"], ["g"], axis=1),
-      helper.make_node("Unsqueeze", ["g", "a"], ["picked"])],
-     [("i", -1, np.int64), ("a", [1], np.int64)]),
-    ([helper.make_node("Slice", ["normed", "b", "e", "a"], ["picked"])],
-     [("b", [-1], np.int64), ("e", [9999], np.int64), ("a", [1], np.int64)]),
-], ids=["gather", "gather and unsqueeze", "slice"])
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        (
+            [helper.make_node("Gather", ["normed", "i"], ["picked"], axis=1)],
+            [("i", [-1], np.int64)],
+        ),
+        (
+            [
+                helper.make_node("Gather", ["normed", "i"], ["g"], axis=1),
+                helper.make_node("Unsqueeze", ["g", "a"], ["picked"]),
+            ],
+            [("i", -1, np.int64), ("a", [1], np.int64)],
+        ),
+        (
+            [helper.make_node("Slice", ["normed", "b", "e", "a"], ["picked"])],
+            [("b", [-1], np.int64), ("e", [9999], np.int64), ("a", [1], np.int64)],
+        ),
+    ],
+    ids=["gather", "gather and unsqueeze", "slice"],
+)
 def test_pickers_that_are_known(nodes, constants):
     edited = bypass_last_position(head_graph(*nodes, extra=constants), "logits")
     assert edited is not None
     assert edited.graph.node[-1].input[0] == "normed"
 
 
-@pytest.mark.parametrize(("nodes", "constants"), [
-    ([helper.make_node("Gather", ["normed", "i"], ["picked"], axis=2)], [("i", [-1], np.int64)]),
-    ([helper.make_node("Gather", ["normed", "i"], ["picked"], axis=1)], [("i", [0, 1], np.int64)]),
-    ([helper.make_node("Gather", ["normed", "i"], ["picked"], axis=1)], [("i", -1, np.int64)]),
-    ([helper.make_node("Identity", ["normed"], ["picked"])], []),
-], ids=["another axis", "two positions", "rank lost", "every position"])
+@pytest.mark.parametrize(
+    ("nodes", "constants"),
+    [
+        (
+            [helper.make_node("Gather", ["normed", "i"], ["picked"], axis=2)],
+            [("i", [-1], np.int64)],
+        ),
+        (
+            [helper.make_node("Gather", ["normed", "i"], ["picked"], axis=1)],
+            [("i", [0, 1], np.int64)],
+        ),
+        ([helper.make_node("Gather", ["normed", "i"], ["picked"], axis=1)], [("i", -1, np.int64)]),
+        ([helper.make_node("Identity", ["normed"], ["picked"])], []),
+    ],
+    ids=["another axis", "two positions", "rank lost", "every position"],
+)
 def test_pickers_that_must_stay(nodes, constants):
     assert bypass_last_position(head_graph(*nodes, extra=constants), "logits") is None
 
@@ -103,11 +129,15 @@ def test_pickers_that_must_stay(nodes, constants):
 def test_accuracy_level_is_forced_in_a_copy(tiny, tmp_path):
     writer = tiny.FolderWriter(tiny.build_model(), bits=4, accuracy_level=4)
     proto = open_folder(writer.write(tmp_path)).proto
-    levels = [{a.name: a.i for a in n.attribute}["accuracy_level"]
-              for n in set_accuracy_level(proto, 0).graph.node if n.op_type == "MatMulNBits"]
+    levels = [
+        {a.name: a.i for a in n.attribute}["accuracy_level"]
+        for n in set_accuracy_level(proto, 0).graph.node
+        if n.op_type == "MatMulNBits"
+    ]
     assert set(levels) == {0}
-    assert any(a.i == 4 for n in proto.graph.node for a in n.attribute
-               if a.name == "accuracy_level")
+    assert any(
+        a.i == 4 for n in proto.graph.node for a in n.attribute if a.name == "accuracy_level"
+    )
 
 
 def test_chunks_and_single_tokens_agree_with_one_prefill(folder, ids):
@@ -172,20 +202,25 @@ def test_symbolic_head_size_comes_from_the_config(folder, ids):
 def test_an_input_that_nobody_knows_is_named(folder):
     def add(proto):
         proto.graph.input.append(
-            helper.make_tensor_value_info("pixel_values", TensorProto.FLOAT, ["B", 3, 8, 8]))
+            helper.make_tensor_value_info("pixel_values", TensorProto.FLOAT, ["B", 3, 8, 8])
+        )
 
     edit(folder, add)
     with pytest.raises(RuntimeFolderError, match="pixel_values"):
         open_candidate(folder)
 
 
-@pytest.mark.parametrize(("damage", "message"), [
-    (lambda f: (f / "model.onnx").unlink(), r"model.onnx isn't there"),
-    (lambda f: (f / "model.onnx").write_bytes(b"\x08\x0aonnx?"), "not a readable ONNX file"),
-    (lambda f: (f / "genai_config.json").write_text("{"), "not valid JSON"),
-    (lambda f: (f / "model.onnx.data").unlink(), "can't load the graph"),
-    (lambda f: (f / "model.onnx.data").write_bytes(b"short"), "can't load the graph"),
-], ids=["no graph", "bad graph", "bad config", "no weights", "truncated weights"])
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "model.onnx").unlink(), r"model.onnx isn't there"),
+        (lambda f: (f / "model.onnx").write_bytes(b"\x08\x0aonnx?"), "not a readable ONNX file"),
+        (lambda f: (f / "genai_config.json").write_text("{"), "not valid JSON"),
+        (lambda f: (f / "model.onnx.data").unlink(), "can't load the graph"),
+        (lambda f: (f / "model.onnx.data").write_bytes(b"short"), "can't load the graph"),
+    ],
+    ids=["no graph", "bad graph", "bad config", "no weights", "truncated weights"],
+)
 def test_a_damaged_folder_is_a_clear_error(folder, damage, message):
     damage(folder)
     with pytest.raises(RuntimeFolderError, match=message):

@@ -20,10 +20,18 @@ from assay.verification.float_proof import MAX_REL_L2, NOISE_FACTOR, NOISE_FLOOR
 # By fault: what is planted, and by how many bounds it must fail. theta shows with distance, so
 # little inside a window of 16.
 FAULTS = {
-    False: {"eps": ({"eps": 1e-6}, 5), "theta": ({"theta": 10001.0}, 5),
-            "one head": ({"q_head_scale": 1.01}, 5), "bias": ({"drop_bias": True}, 1000)},
-    True: {"eps": ({"eps": 1e-6}, 5), "theta": ({"theta": 10001.0}, 2),
-           "one head": ({"q_head_scale": 1.01}, 5), "sign": ({"q_head_scale": -1.0}, 1000)},
+    False: {
+        "eps": ({"eps": 1e-6}, 5),
+        "theta": ({"theta": 10001.0}, 5),
+        "one head": ({"q_head_scale": 1.01}, 5),
+        "bias": ({"drop_bias": True}, 1000),
+    },
+    True: {
+        "eps": ({"eps": 1e-6}, 5),
+        "theta": ({"theta": 10001.0}, 2),
+        "one head": ({"q_head_scale": 1.01}, 5),
+        "sign": ({"q_head_scale": -1.0}, 1000),
+    },
 }
 
 
@@ -54,9 +62,13 @@ def test_a_right_graph_passes_every_setting(judge, judged):
     checks = judge()
     assert set(checks) == {*SETTINGS, "as_shipped"}
     assert {n for n, c in checks.items() if c.passed} == set(checks) - (
-        set() if judged[2] else {"window"})
-    assert all(c.metrics["rel_l2"] < 3 * max(c.metrics["noise"], NOISE_FLOOR)
-               for c in checks.values() if c.passed)
+        set() if judged[2] else {"window"}
+    )
+    assert all(
+        c.metrics["rel_l2"] < 3 * max(c.metrics["noise"], NOISE_FLOOR)
+        for c in checks.values()
+        if c.passed
+    )
 
 
 def test_a_graph_with_every_position_needs_no_edit(judge):
@@ -85,7 +97,7 @@ def test_small_weights_show_eps(tiny, ids, tmp_path):
 def test_window_off_by_one_fails_past_the_window_only(tiny, ids, tmp_path):
     model = tiny.build_model(window=True)
     reference = measure_reference(model, ids)
-    short = measure_reference(model, ids[:tiny.WINDOW], settings=["prefill"])
+    short = measure_reference(model, ids[: tiny.WINDOW], settings=["prefill"])
     for offset in (-1, 1):
         folder = tiny.FolderWriter(model, tiny.Faults(window_offset=offset)).write(tmp_path)
         checks = judge_float32(folder, reference)
@@ -101,8 +113,10 @@ def test_decode_alone_sees_what_a_prefill_hides(judge, judged, tiny, ids, tmp_pa
     model, reference, _ = judged
     folder = tiny.FolderWriter(model).write(tmp_path / "swapped")
     proto = onnx.load(folder / "model.onnx", load_external_data=False)
-    names = {"past_key_values.0.key": "past_key_values.1.key",
-             "past_key_values.1.key": "past_key_values.0.key"}
+    names = {
+        "past_key_values.0.key": "past_key_values.1.key",
+        "past_key_values.1.key": "past_key_values.0.key",
+    }
     for node in proto.graph.node:
         for index, name in enumerate(node.input):
             node.input[index] = names.get(name, name)

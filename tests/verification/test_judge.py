@@ -49,7 +49,13 @@ def test_right_folder_passes_and_says_with_what(export, checkpoint):
     verdict = verify_folder(export(), checkpoint, progress=told.append, **TOKENS)
     assert (verdict.status, verdict.exit_code) == ("pass", 0)
     assert set(named(verdict)) == {
-        "genai", "prefill", "decode", "window", "left_padded_batch", "as_shipped"}
+        "genai",
+        "prefill",
+        "decode",
+        "window",
+        "left_padded_batch",
+        "as_shipped",
+    }
     assert named(verdict)["genai"].metrics["num_agreeing"] == 12
     assert {"torch", "transformers", "onnxruntime", "python"} <= set(verdict.environment)
     assert told[0] == "loading the reference"
@@ -63,9 +69,16 @@ def test_json_and_text_carry_the_verdict(export, checkpoint):
     assert verdict.to_text().startswith("PASS  ")
 
 
-@pytest.mark.parametrize("fault", [
-    {"eps": 1e-6}, {"q_head_scale": 1.01}, {"window_offset": 1}, {"theta": 10001.0},
-], ids=str)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"eps": 1e-6},
+        {"q_head_scale": 1.01},
+        {"window_offset": 1},
+        {"theta": 10001.0},
+    ],
+    ids=str,
+)
 def test_faulty_folder_fails(export, checkpoint, fault):
     verdict = verify_folder(export(**fault), checkpoint, use_genai=False, num_tokens=800)
     assert (verdict.status, verdict.exit_code) == ("fail", 1)
@@ -102,7 +115,8 @@ def test_no_reference_is_unjudged_and_no_folder_an_error(export, checkpoint, tmp
 
 def test_own_prompts_are_judged_each(export, checkpoint):
     verdict = verify_folder(
-        export(), checkpoint, use_genai=False, prompts=[list(range(3, 60)), list(range(90, 130))])
+        export(), checkpoint, use_genai=False, prompts=[list(range(3, 60)), list(range(90, 130))]
+    )
     assert {"prefill", "prefill (prompt 2)"} <= set(named(verdict))
     with pytest.raises(OptionError, match=r"no tokenizer\.json"):
         verify_folder(export(), checkpoint, use_genai=False, prompts=["text"])
@@ -154,8 +168,9 @@ def test_a_text_that_parts_beyond_the_noise_fails(export, model, ids):
 
 def test_a_crash_of_the_runtime_is_the_childs(export, ids, monkeypatch, tmp_path):
     child = tmp_path / "child.py"
-    child.write_text("import os, sys\nsys.stderr.write('last words')\nsys.stderr.flush()\n"
-                     "os.abort()\n")
+    child.write_text(
+        "import os, sys\nsys.stderr.write('last words')\nsys.stderr.flush()\nos.abort()\n"
+    )
     monkeypatch.setattr(genai_room, "_CHILD", child)
     with pytest.raises(RuntimeFolderError, match=r"code -6: last words"):
         generate_in_genai(export(), ids[:4], 2)

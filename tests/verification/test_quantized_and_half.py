@@ -29,15 +29,31 @@ def failed(checks):
     return {name for name, check in checks.items() if check.passed is False}
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"symmetric": False}, {"bits": 8}, {"tied": True}, {"tied": True, "symmetric": False},
-    {"half": True}, {"with_manifest": False}, {"accuracy_level": 4}, {"window": True, "bits": 8},
-], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"symmetric": False},
+        {"bits": 8},
+        {"tied": True},
+        {"tied": True, "symmetric": False},
+        {"half": True},
+        {"with_manifest": False},
+        {"accuracy_level": 4},
+        {"window": True, "bits": 8},
+    ],
+    ids=str,
+)
 def test_healthy_quantized_folder_passes(tiny, ids, tmp_path, options):
     checks = judge(tiny, ids, tmp_path, **options)
     assert not failed(checks)
-    assert {"weights", "decoded_prefill", "decoded_decode", "decoded_left_padded_batch",
-            "end_to_end_prefill"} <= {n for n, c in checks.items() if c.passed}
+    assert {
+        "weights",
+        "decoded_prefill",
+        "decoded_decode",
+        "decoded_left_padded_batch",
+        "end_to_end_prefill",
+    } <= {n for n, c in checks.items() if c.passed}
     assert 0.95 < checks["end_to_end_prefill"].metrics["corr"] < 1
 
 
@@ -48,7 +64,8 @@ def test_lost_signs_fail_as_an_encoding_fault(tiny, ids, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "fault", [{"window_offset": 1}, {"eps": 1e-6}, {"theta": 10001.0}], ids=str)
+    "fault", [{"window_offset": 1}, {"eps": 1e-6}, {"theta": 10001.0}], ids=str
+)
 def test_structure_faults_do_not_hide_behind_quantization(tiny, ids, tmp_path, fault):
     checks = judge(tiny, ids, tmp_path, window=True, **fault)
     assert checks["weights"].passed

@@ -44,8 +44,10 @@ def numpy_llama(tiny, model, ids):
         base = f"model.layers.{layer}"
         normed = _rms_norm(hidden, state[f"{base}.input_layernorm.weight"], tiny.EPS)
         q, k, v = (
-            linear(normed, f"{base}.self_attn.{n}_proj").reshape(len(ids), -1, tiny.HEAD_DIM)
-            .transpose(1, 0, 2) for n in "qkv"
+            linear(normed, f"{base}.self_attn.{n}_proj")
+            .reshape(len(ids), -1, tiny.HEAD_DIM)
+            .transpose(1, 0, 2)
+            for n in "qkv"
         )
         q, k = _rotate(q, cos, sin), np.repeat(_rotate(k, cos, sin), 2, axis=0)
         scores = q @ k.transpose(0, 2, 1) * tiny.HEAD_DIM**-0.5 + mask
@@ -100,8 +102,12 @@ def test_a_long_prompt_does_not_change_a_later_short_one(tiny, ids):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=256, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
-        num_attention_heads=4, max_position_embeddings=32,
+        vocab_size=256,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        max_position_embeddings=32,
         rope_scaling={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0},
     )
     torch.manual_seed(0)

@@ -28,7 +28,8 @@ def graph_folder(tmp_path, node, arrays, inputs, output):
 
 def run(folder, **feeds):
     session = onnxruntime.InferenceSession(
-        folder.proto.SerializeToString(), providers=["CPUExecutionProvider"])
+        folder.proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     return session.run(None, feeds)[0]
 
 
@@ -39,10 +40,18 @@ def decode(folder):
     return np.concatenate([rows.weight_NK for _, rows in blocks])
 
 
-@pytest.mark.parametrize(("bits", "zeros"), [
-    (2, "none"), (2, "packed"), (4, "none"), (4, "packed"), (4, "float"), (8, "none"),
-    (8, "packed"),
-])
+@pytest.mark.parametrize(
+    ("bits", "zeros"),
+    [
+        (2, "none"),
+        (2, "packed"),
+        (4, "none"),
+        (4, "packed"),
+        (4, "float"),
+        (8, "none"),
+        (8, "packed"),
+    ],
+)
 def test_matmul_weights_are_what_the_kernel_computes_with(tmp_path, bits, zeros):
     rng = np.random.default_rng(bits)
     group, groups = 32, 3
@@ -56,12 +65,23 @@ def test_matmul_weights_are_what_the_kernel_computes_with(tmp_path, bits, zeros)
     elif zeros == "float":
         arrays["zero_points"] = rng.normal(8, 2, size=(N, groups)).astype(np.float32)
     node = helper.make_node(
-        "MatMulNBits", ["A", *arrays], ["Y"], domain="com.microsoft",
-        N=N, K=K, bits=bits, block_size=group, accuracy_level=0)
+        "MatMulNBits",
+        ["A", *arrays],
+        ["Y"],
+        domain="com.microsoft",
+        N=N,
+        K=K,
+        bits=bits,
+        block_size=group,
+        accuracy_level=0,
+    )
     folder = graph_folder(
-        tmp_path, node, arrays,
+        tmp_path,
+        node,
+        arrays,
         [helper.make_tensor_value_info("A", TensorProto.FLOAT, [K, K])],
-        helper.make_tensor_value_info("Y", TensorProto.FLOAT, [K, N]))
+        helper.make_tensor_value_info("Y", TensorProto.FLOAT, [K, N]),
+    )
     kernel = run(folder, A=np.eye(K, dtype=np.float32)).T
     np.testing.assert_allclose(decode(folder), kernel, rtol=1e-5, atol=1e-5)
 
@@ -80,12 +100,22 @@ def test_embedding_rows_are_what_the_kernel_gathers(tmp_path, bits, zeros):
         arrays["zero_points"] = rng.integers(0, 256, shape, dtype=np.uint8)
     names = ["data", "ids", "scales", *(["zero_points"] if zeros else [])]
     node = helper.make_node(
-        "GatherBlockQuantized", names, ["Y"], domain="com.microsoft",
-        bits=bits, block_size=32, gather_axis=0, quantize_axis=1)
+        "GatherBlockQuantized",
+        names,
+        ["Y"],
+        domain="com.microsoft",
+        bits=bits,
+        block_size=32,
+        gather_axis=0,
+        quantize_axis=1,
+    )
     folder = graph_folder(
-        tmp_path, node, arrays,
+        tmp_path,
+        node,
+        arrays,
         [helper.make_tensor_value_info("ids", TensorProto.INT64, [N])],
-        helper.make_tensor_value_info("Y", TensorProto.FLOAT, [N, K]))
+        helper.make_tensor_value_info("Y", TensorProto.FLOAT, [N, K]),
+    )
     np.testing.assert_array_equal(decode(folder), run(folder, ids=np.arange(N)))
 
 
@@ -103,7 +133,8 @@ def prove(tiny, tmp_path, model=None, **options):
 @pytest.mark.parametrize("manifest", [True, False])
 def test_rounding_to_nearest_is_on_its_grid(tiny, tmp_path, bits, symmetric, half, manifest):
     fidelities, _, _ = prove(
-        tiny, tmp_path, bits=bits, symmetric=symmetric, half=half, with_manifest=manifest)
+        tiny, tmp_path, bits=bits, symmetric=symmetric, half=half, with_manifest=manifest
+    )
     assert len(fidelities) == 5 * tiny.LAYERS + 1
     assert all(f.passed and f.off_grid == f.wide_groups == 0 for f in fidelities)
     low, high = {4: (0.05, 0.15), 8: (0.003, 0.01)}[bits]
@@ -111,12 +142,15 @@ def test_rounding_to_nearest_is_on_its_grid(tiny, tmp_path, bits, symmetric, hal
     assert {len(f.tensors) for f in fidelities} == {1, 3}
 
 
-@pytest.mark.parametrize(("fault", "is_encoding"), [
-    ({"abs_scales": True}, True),
-    ({"swap_nibbles": True}, True),
-    ({"scale_factor": 1.05}, False),
-    ({"q_head_scale": 1.05}, False),
-])
+@pytest.mark.parametrize(
+    ("fault", "is_encoding"),
+    [
+        ({"abs_scales": True}, True),
+        ({"swap_nibbles": True}, True),
+        ({"scale_factor": 1.05}, False),
+        ({"q_head_scale": 1.05}, False),
+    ],
+)
 def test_planted_fault_leaves_the_grid(tiny, tmp_path, fault, is_encoding):
     fidelities, _, _ = prove(tiny, tmp_path, **fault)
     worst = max(fidelities, key=lambda f: f.rel_l2)
@@ -126,7 +160,8 @@ def test_planted_fault_leaves_the_grid(tiny, tmp_path, fault, is_encoding):
         assert 1.3 < worst.rel_l2 < 1.6
     if "q_head_scale" in fault:
         assert [f.packed for f in fidelities if not f.passed] == [
-            "model.layers.0.self_attn.qkv_proj.packed"]
+            "model.layers.0.self_attn.qkv_proj.packed"
+        ]
 
 
 def test_a_needlessly_wide_step_is_not_excused_by_itself(tiny, tmp_path, monkeypatch):

@@ -21,14 +21,24 @@ VOCAB, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, GROUP = 256, 64, 4, 2, 16, 2, 
 EPS, THETA, WINDOW = 1e-5, 10000.0, 16
 
 
-def build_model(*, std: float = 0.1, window: bool = False, tied: bool = False, seed: int = 0
-                ) -> torch.nn.Module:
+def build_model(
+    *, std: float = 0.1, window: bool = False, tied: bool = False, seed: int = 0
+) -> torch.nn.Module:
     """A seeded model: biases away from 0 (llama) or a window of 16 (mistral), norms away from 1."""
     shared: dict[str, Any] = {
-        "vocab_size": VOCAB, "hidden_size": HIDDEN, "intermediate_size": 128,
-        "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM, "max_position_embeddings": 1024, "rms_norm_eps": EPS,
-        "tie_word_embeddings": tied, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+        "vocab_size": VOCAB,
+        "hidden_size": HIDDEN,
+        "intermediate_size": 128,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "max_position_embeddings": 1024,
+        "rms_norm_eps": EPS,
+        "tie_word_embeddings": tied,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "pad_token_id": 0,
     }
     if window:
         config: Any = MistralConfig(sliding_window=WINDOW, **shared)
@@ -98,27 +108,40 @@ class FolderWriter:
     def ints(self, *values: int) -> str:
         return self.constant("ints_" + "_".join(map(str, values)), np.asarray(values, np.int64))
 
-    def op(self, kind: str, inputs: list[str], name: str, *, num_outputs: int = 1, **attributes: Any
-           ) -> str:
+    def op(
+        self, kind: str, inputs: list[str], name: str, *, num_outputs: int = 1, **attributes: Any
+    ) -> str:
         contrib = {"GroupQueryAttention", "MatMulNBits", "GatherBlockQuantized"}
         outputs = [name] + [f"{name}/{i}" for i in range(1, num_outputs)]
-        self.nodes.append(helper.make_node(
-            kind, inputs, outputs, name=f"node/{name}",
-            domain="com.microsoft" if kind in contrib else "", **attributes
-        ))
+        self.nodes.append(
+            helper.make_node(
+                kind,
+                inputs,
+                outputs,
+                name=f"node/{name}",
+                domain="com.microsoft" if kind in contrib else "",
+                **attributes,
+            )
+        )
         return name
 
     def norm(self, value: str, tensor: str) -> str:
         weight = self.weight(tensor, self.state[tensor])
-        return self.op("SimplifiedLayerNormalization", [value, weight], tensor + "/out",
-                       axis=-1, epsilon=self.faults.eps, stash_type=1)
+        return self.op(
+            "SimplifiedLayerNormalization",
+            [value, weight],
+            tensor + "/out",
+            axis=-1,
+            epsilon=self.faults.eps,
+            stash_type=1,
+        )
 
     def linear(self, value: str, name: str, tensors: list[str]) -> str:
         """One projection of stacked weights, float or packed, with biases where there are any."""
         weight_NK = np.concatenate([self.state[t] for t in tensors])
         if tensors[0].endswith("layers.0.self_attn.q_proj.weight"):
             weight_NK = weight_NK.copy()
-            weight_NK[HEAD_DIM:2 * HEAD_DIM] *= self.faults.q_head_scale
+            weight_NK[HEAD_DIM : 2 * HEAD_DIM] *= self.faults.q_head_scale
         if self.bits:
             out = self.packed_linear(value, name, weight_NK, tensors)
         else:
@@ -137,25 +160,38 @@ class FolderWriter:
         if self.faults.swap_nibbles:
             packed = (packed >> 4) | (packed << 4)
         scales = scales * np.float32(self.faults.scale_factor)
-        names = [self.constant(f"{name}.packed", packed),
-                 self.weight(f"{name}.scales", scales)]
+        names = [self.constant(f"{name}.packed", packed), self.weight(f"{name}.scales", scales)]
         if zeros is not None:
             names.append(self.constant(f"{name}.zero_points", zeros))
         self.manifest[name] = {
-            "kind": kind, "bits": self.bits, "group_size": GROUP, "symmetric": self.symmetric,
+            "kind": kind,
+            "bits": self.bits,
+            "group_size": GROUP,
+            "symmetric": self.symmetric,
             "inputs": weight_NK.shape[1],
-            "initializers": {"packed": names[0], "scales": names[1],
-                             "zero_points": names[2] if zeros is not None else None},
-            "parts": [{"tensor": t, "rows": [[0, len(self.state[t]), 1]], "transposed": False}
-                      for t in tensors],
+            "initializers": {
+                "packed": names[0],
+                "scales": names[1],
+                "zero_points": names[2] if zeros is not None else None,
+            },
+            "parts": [
+                {"tensor": t, "rows": [[0, len(self.state[t]), 1]], "transposed": False}
+                for t in tensors
+            ],
         }
         return names
 
     def packed_linear(self, value: str, name: str, weight_NK: Any, tensors: list[str]) -> str:
         names = self.packed(name, weight_NK, tensors, "matmul")
         return self.op(
-            "MatMulNBits", [value, *names], name, N=len(weight_NK), K=weight_NK.shape[1],
-            bits=self.bits, block_size=GROUP, accuracy_level=self.accuracy_level,
+            "MatMulNBits",
+            [value, *names],
+            name,
+            N=len(weight_NK),
+            K=weight_NK.shape[1],
+            bits=self.bits,
+            block_size=GROUP,
+            accuracy_level=self.accuracy_level,
         )
 
     def embed(self) -> str:
@@ -166,8 +202,13 @@ class FolderWriter:
         names = self.packed("lm_head", table, [name], "embedding")
         flat = self.op("Reshape", [names[0], self.ints(VOCAB, -1)], "embedding_codes")
         return self.op(
-            "GatherBlockQuantized", [flat, "input_ids", *names[1:]], "embedded",
-            bits=self.bits, block_size=GROUP, gather_axis=0, quantize_axis=1,
+            "GatherBlockQuantized",
+            [flat, "input_ids", *names[1:]],
+            "embedded",
+            bits=self.bits,
+            block_size=GROUP,
+            gather_axis=0,
+            quantize_axis=1,
         )
 
     def mask_inputs(self) -> list[str]:
@@ -194,19 +235,27 @@ class FolderWriter:
         self.op("Mul", ["masked", self.weight("minus", -30000.0)], "bias_BT")
         self.op("Unsqueeze", ["bias_BT", self.ints(1, 2)], "bias_B11T")
         self.op("Shape", ["input_ids"], "ids_shape")
-        self.op("Concat", [self.op("Gather", ["ids_shape", self.ints(0)], "num_rows"),
-                           self.ints(1),
-                           self.op("Gather", ["ids_shape", self.ints(1)], "num_new"),
-                           self.op("Unsqueeze", ["total64", self.ints(0)], "total_1")],
-                "bias_shape", axis=0)
+        self.op(
+            "Concat",
+            [
+                self.op("Gather", ["ids_shape", self.ints(0)], "num_rows"),
+                self.ints(1),
+                self.op("Gather", ["ids_shape", self.ints(1)], "num_new"),
+                self.op("Unsqueeze", ["total64", self.ints(0)], "total_1"),
+            ],
+            "bias_shape",
+            axis=0,
+        )
         return ["seqlens", "total", self.op("Expand", ["bias_B11T", "bias_shape"], "bias")]
 
     def rotary_tables(self) -> list[str]:
         exponent = torch.arange(0, HEAD_DIM, 2, dtype=torch.int64).float() / HEAD_DIM
-        inverse = 1.0 / (self.faults.theta ** exponent)
+        inverse = 1.0 / (self.faults.theta**exponent)
         angles = torch.arange(1024).float()[:, None] @ inverse[None]
-        return [self.weight("cos_cache", angles.cos().numpy()),
-                self.weight("sin_cache", angles.sin().numpy())]
+        return [
+            self.weight("cos_cache", angles.cos().numpy()),
+            self.weight("sin_cache", angles.sin().numpy()),
+        ]
 
     def attention(self, value: str, layer: int, lengths: list[str], tables: list[str]) -> str:
         base = f"model.layers.{layer}.self_attn"
@@ -215,13 +264,20 @@ class FolderWriter:
         window = self.window + self.faults.window_offset if self.window else -1
         past = [f"past_key_values.{layer}.{kind}" for kind in ("key", "value")]
         present = [f"present.{layer}.{kind}" for kind in ("key", "value")]
-        self.nodes.append(helper.make_node(
-            "GroupQueryAttention",
-            [qkv, "", "", *past, lengths[0], lengths[1], *tables, "", lengths[2]],
-            [f"{base}/attended", *present], name=f"node/{base}", domain="com.microsoft",
-            num_heads=HEADS, kv_num_heads=KV_HEADS, do_rotary=1, local_window_size=window,
-            scale=HEAD_DIM**-0.5,
-        ))
+        self.nodes.append(
+            helper.make_node(
+                "GroupQueryAttention",
+                [qkv, "", "", *past, lengths[0], lengths[1], *tables, "", lengths[2]],
+                [f"{base}/attended", *present],
+                name=f"node/{base}",
+                domain="com.microsoft",
+                num_heads=HEADS,
+                kv_num_heads=KV_HEADS,
+                do_rotary=1,
+                local_window_size=window,
+                scale=HEAD_DIM**-0.5,
+            )
+        )
         return self.linear(f"{base}/attended", f"{base}.o_proj", [f"{base}.o_proj.weight"])
 
     def mlp(self, value: str, layer: int) -> str:
@@ -241,8 +297,16 @@ class FolderWriter:
             return self.linear(hidden, "lm_head", ["lm_head.weight"])
         entry = self.manifest["lm_head"]["initializers"]
         names = [n for n in (entry["packed"], entry["scales"], entry["zero_points"]) if n]
-        return self.op("MatMulNBits", [hidden, *names], "lm_head", N=VOCAB, K=HIDDEN,
-                       bits=self.bits, block_size=GROUP, accuracy_level=self.accuracy_level)
+        return self.op(
+            "MatMulNBits",
+            [hidden, *names],
+            "lm_head",
+            N=VOCAB,
+            K=HIDDEN,
+            bits=self.bits,
+            block_size=GROUP,
+            accuracy_level=self.accuracy_level,
+        )
 
     def write(self, folder: Path) -> Path:
         """Build the whole graph and write model.onnx, model.onnx.data, configs and manifest."""
@@ -258,8 +322,11 @@ class FolderWriter:
         self.op("Identity", [self.head(hidden)], "logits")
         folder.mkdir(parents=True, exist_ok=True)
         onnx.save_model(
-            self._model(), str(folder / "model.onnx"), save_as_external_data=True,
-            location="model.onnx.data", size_threshold=64,
+            self._model(),
+            str(folder / "model.onnx"),
+            save_as_external_data=True,
+            location="model.onnx.data",
+            size_threshold=64,
         )
         (folder / "genai_config.json").write_text(json.dumps(self._genai_config()))
         if self.with_manifest:
@@ -274,11 +341,12 @@ class FolderWriter:
         for layer in range(LAYERS):
             for kind in ("key", "value"):
                 shape = ("B", KV_HEADS, "P", HEAD_DIM), ("B", KV_HEADS, "T", HEAD_DIM)
-                caches_in.append(
-                    value(f"past_key_values.{layer}.{kind}", self.element, *shape[0]))
+                caches_in.append(value(f"past_key_values.{layer}.{kind}", self.element, *shape[0]))
                 caches_out.append(value(f"present.{layer}.{kind}", self.element, *shape[1]))
-        inputs = [value("input_ids", TensorProto.INT64, "B", "S"),
-                  value("attention_mask", TensorProto.INT64, "B", "T")]
+        inputs = [
+            value("input_ids", TensorProto.INT64, "B", "S"),
+            value("attention_mask", TensorProto.INT64, "B", "T"),
+        ]
         if self.with_position_ids:
             inputs.append(value("position_ids", TensorProto.INT64, "B", "S"))
         logits = value("logits", self.element, "B", 1 if self.last_position else "S", VOCAB)
@@ -289,23 +357,39 @@ class FolderWriter:
         return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
     def _genai_config(self) -> dict[str, Any]:
-        inputs = {"input_ids": "input_ids", "attention_mask": "attention_mask",
-                  "past_key_names": "past_key_values.%d.key",
-                  "past_value_names": "past_key_values.%d.value"}
+        inputs = {
+            "input_ids": "input_ids",
+            "attention_mask": "attention_mask",
+            "past_key_names": "past_key_values.%d.key",
+            "past_value_names": "past_key_values.%d.value",
+        }
         if self.with_position_ids:
             inputs["position_ids"] = "position_ids"
         decoder = {
-            "filename": "model.onnx", "head_size": HEAD_DIM, "hidden_size": HIDDEN,
-            "num_attention_heads": HEADS, "num_hidden_layers": LAYERS,
-            "num_key_value_heads": KV_HEADS, "session_options": {"provider_options": []},
+            "filename": "model.onnx",
+            "head_size": HEAD_DIM,
+            "hidden_size": HIDDEN,
+            "num_attention_heads": HEADS,
+            "num_hidden_layers": LAYERS,
+            "num_key_value_heads": KV_HEADS,
+            "session_options": {"provider_options": []},
             "inputs": inputs,
-            "outputs": {"logits": "logits", "present_key_names": "present.%d.key",
-                        "present_value_names": "present.%d.value"},
+            "outputs": {
+                "logits": "logits",
+                "present_key_names": "present.%d.key",
+                "present_value_names": "present.%d.value",
+            },
         }
-        model = {"type": "llama", "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
-                 "vocab_size": VOCAB, "context_length": 1024, "decoder": decoder}
-        return {"model": model, "search": {"max_length": 1024,
-                                           "past_present_share_buffer": False}}
+        model = {
+            "type": "llama",
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "pad_token_id": 0,
+            "vocab_size": VOCAB,
+            "context_length": 1024,
+            "decoder": decoder,
+        }
+        return {"model": model, "search": {"max_length": 1024, "past_present_share_buffer": False}}
 
 
 def quantize(weight_NK: Any, bits: int, *, symmetric: bool) -> tuple[Any, Any, Any]:

@@ -17,12 +17,32 @@ if TYPE_CHECKING:
 __all__ = ["bypass_last_position", "set_accuracy_level"]
 
 # Ops between the logits and the node that picks the last position; input 0 carries the tokens.
-_HEAD_OPS = frozenset({
-    "MatMul", "MatMulNBits", "Gemm", "Add", "Mul", "Div", "Tanh", "Cast", "Reshape", "Squeeze",
-    "Unsqueeze", "Identity", "LayerNormalization", "RMSNormalization",
-    "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "SkipLayerNormalization",
-    "Transpose", "Clip", "Sub", "FusedMatMul", "Where",
-})
+_HEAD_OPS = frozenset(
+    {
+        "MatMul",
+        "MatMulNBits",
+        "Gemm",
+        "Add",
+        "Mul",
+        "Div",
+        "Tanh",
+        "Cast",
+        "Reshape",
+        "Squeeze",
+        "Unsqueeze",
+        "Identity",
+        "LayerNormalization",
+        "RMSNormalization",
+        "SimplifiedLayerNormalization",
+        "SkipSimplifiedLayerNormalization",
+        "SkipLayerNormalization",
+        "Transpose",
+        "Clip",
+        "Sub",
+        "FusedMatMul",
+        "Where",
+    }
+)
 _PICKERS = frozenset({"Gather", "Slice", "GatherND", "GatherElements"})
 _MATMULS = frozenset({"MatMul", "MatMulNBits", "Gemm", "FusedMatMul"})
 _MAX_DEPTH = 24
@@ -78,8 +98,7 @@ def _main_input(node: onnx.NodeProto, producers: dict[str, onnx.NodeProto]) -> s
     """The input that carries tokens: the first that some node computes."""
     if node.op_type == "Where":
         return str(node.input[1])
-    computed = [n for n in node.input[:2] if n in producers
-                and producers[n].op_type != "Constant"]
+    computed = [n for n in node.input[:2] if n in producers and producers[n].op_type != "Constant"]
     return str(computed[0] if computed else node.input[0])
 
 

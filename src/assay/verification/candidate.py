@@ -72,7 +72,9 @@ class Candidate:
         """The graph as it lies in the folder, last position only; closes this session first."""
         self.close()
         return Candidate(
-            self.folder, accuracy_level=self.accuracy_level, all_positions=False,
+            self.folder,
+            accuracy_level=self.accuracy_level,
+            all_positions=False,
             num_threads=self.num_threads,
         )
 
@@ -91,9 +93,7 @@ class Candidate:
         }
         return State(values, np.zeros((num_rows, 0), np.int64))
 
-    def feed(
-        self, state: State, ids_BS: Ids, mask_BS: Ids | None = None
-    ) -> tuple[Logits, State]:
+    def feed(self, state: State, ids_BS: Ids, mask_BS: Ids | None = None) -> tuple[Logits, State]:
         """Run new tokens on top of a state.
 
         mask_BS: 0 for padding, all ones when absent. Positions count unmasked tokens from 0;
@@ -105,7 +105,7 @@ class Candidate:
         signature = self.folder.signature
         new_mask_BS = np.ones_like(ids_BS) if mask_BS is None else mask_BS
         mask_BT = np.concatenate([state.mask_BT, new_mask_BS], axis=1)
-        positions_BS = np.maximum(np.cumsum(mask_BT, axis=1) - 1, 0)[:, state.mask_BT.shape[1]:]
+        positions_BS = np.maximum(np.cumsum(mask_BT, axis=1) - 1, 0)[:, state.mask_BT.shape[1] :]
         feeds = {
             signature.input_ids: ids_BS,
             signature.attention_mask: mask_BT,
@@ -116,7 +116,8 @@ class Candidate:
             feeds[name] = np.asarray([lengths[role]])
         values = {
             name: OrtValue.ortvalue_from_numpy(self._as_declared(name, array))
-            for name, array in feeds.items() if name
+            for name, array in feeds.items()
+            if name
         }
         results = self._run(values | state.values)
         caches = {slot.past: results[slot.present] for slot in signature.slots}
@@ -176,7 +177,9 @@ def open_candidate(
     """
     opened = folder if isinstance(folder, ModelFolder) else open_folder(folder)
     return Candidate(
-        opened, accuracy_level=accuracy_level, all_positions=all_positions,
+        opened,
+        accuracy_level=accuracy_level,
+        all_positions=all_positions,
         num_threads=num_threads,
     )
 
@@ -220,7 +223,8 @@ def _empty_cache(slot: CacheSlot, num_rows: int) -> npt.NDArray[np.generic]:
             dims.append(slot.capacity)
         else:
             raise RuntimeFolderError(
-                slot.past, f"axis {axis} of this cache has no size",
+                slot.past,
+                f"axis {axis} of this cache has no size",
                 expected="num_key_value_heads and head_size in genai_config.json",
             )
     return np.zeros(dims, helper.tensor_dtype_to_np_dtype(slot.element_type))

@@ -32,8 +32,13 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "MAX_REL_L2", "NOISE_FACTOR", "NOISE_FLOOR", "FloatReference", "bound_float32",
-    "judge_float32", "measure_reference",
+    "MAX_REL_L2",
+    "NOISE_FACTOR",
+    "NOISE_FLOOR",
+    "FloatReference",
+    "bound_float32",
+    "judge_float32",
+    "measure_reference",
 ]
 
 MAX_REL_L2 = 1e-4
@@ -148,9 +153,11 @@ def _judge_setting(
 ) -> Check:
     rows = [row.ids_S for row in reference.rows]
     try:
-        comparisons = list(run_setting(
-            setting, candidate, reference.prompt.ids_S, window=reference.window, rows=rows
-        ))
+        comparisons = list(
+            run_setting(
+                setting, candidate, reference.prompt.ids_S, window=reference.window, rows=rows
+            )
+        )
     except RuntimeFolderError as exc:
         check = Check(setting, False, detail=str(exc), outcome="runtime_error")
     else:
@@ -182,7 +189,10 @@ def _try_right_padding(
     if not right.passed:
         return failed
     return replace(
-        failed, passed=None, required=False, outcome="right_padding_only",
+        failed,
+        passed=None,
+        required=False,
+        outcome="right_padding_only",
         detail=f"wrong when padded on the left (relL2 {failed.metrics.get('rel_l2', np.nan):.2g}), "
         f"right when padded on the right ({right.metrics['rel_l2']:.2g})",
     )
@@ -208,15 +218,22 @@ def grade_comparisons(
             return Check(name, False, detail=f"{words[0]} logits, the reference has {words[1]}")
         noise, max_abs_P = reference.noise_at(comparison.sequence, positions)
         agreement = compare_logits(
-            comparison.logits_PV, run.logits_SV[positions],
+            comparison.logits_PV,
+            run.logits_SV[positions],
             margin_noise_P=NOISE_FACTOR * max_abs_P,
         )
         passed, bound = grade(agreement, noise)
         excess = agreement.rel_l2 / bound_float32(noise)
         rank = (not passed, excess if agreement.finite else np.inf)
         if worst is None or rank > (not worst[1], worst[0]):
-            worst = (excess if agreement.finite else np.inf, passed, agreement, noise, bound,
-                     comparison)
+            worst = (
+                excess if agreement.finite else np.inf,
+                passed,
+                agreement,
+                noise,
+                bound,
+                comparison,
+            )
     assert worst is not None, name
     _, passed, agreement, noise, bound, comparison = worst
     metrics = asdict(agreement) | {"noise": noise, "num_comparisons": len(comparisons)}

@@ -91,7 +91,9 @@ class ModelFolder:
         found = {slot.element_type for slot in self.signature.slots}
         found |= {t.data_type for t in self.initializers.values() if len(t.dims) > 1}
         scales = {
-            node.input[i] for node in self.proto.graph.node for i in _scale_inputs(node.op_type)
+            node.input[i]
+            for node in self.proto.graph.node
+            for i in _scale_inputs(node.op_type)
             if i < len(node.input)
         }  # scales follow the type of the activations
         found |= {self.initializers[n].data_type for n in scales if n in self.initializers}
@@ -118,13 +120,15 @@ def open_folder(path: str | Path) -> ModelFolder:
     decoder = config.get("model", {}).get("decoder", {})
     if decoder.get("pipeline"):
         raise RuntimeFolderError(
-            str(folder), "the decoder is split into a pipeline of several graphs",
+            str(folder),
+            "the decoder is split into a pipeline of several graphs",
             next_step="Only folders with one decoder graph can be judged.",
         )
     graph_path = folder / decoder.get("filename", "model.onnx")
     if not graph_path.is_file():
         raise RuntimeFolderError(
-            str(folder), f"{graph_path.name} isn't there",
+            str(folder),
+            f"{graph_path.name} isn't there",
             next_step="Give the folder that holds the exported decoder.",
         )
     try:
@@ -173,7 +177,8 @@ def read_signature(folder: ModelFolder) -> Signature:
     logits = outputs.get("logits", "logits")
     if not roles["input_ids"] or logits not in results:
         raise RuntimeFolderError(
-            str(folder.graph_path), "no input ids go in or no logits come out",
+            str(folder.graph_path),
+            "no input ids go in or no logits come out",
             expected=f"an input {inputs.get('input_ids', 'input_ids')!r} and an output {logits!r}",
         )
     left = [name for name in values if name not in roles.values()]
@@ -181,14 +186,21 @@ def read_signature(folder: ModelFolder) -> Signature:
     extras = {name: role for name in left if (role := _EXTRA_ROLES.get(name, ""))}
     if unknown := [name for name in left if name not in pairs and name not in extras]:
         raise RuntimeFolderError(
-            str(folder.graph_path), f"can't tell what its inputs {', '.join(unknown)} are",
+            str(folder.graph_path),
+            f"can't tell what its inputs {', '.join(unknown)} are",
             next_step="Only text decoders with caches named in genai_config.json can be judged.",
         )
     rings = _ring_capacities(folder)
     slots = tuple(
-        CacheSlot(name, pairs[name], _dims(values[name], decoder),
-                  values[name].type.tensor_type.elem_type, rings.get(name, 0))
-        for name in left if name in pairs
+        CacheSlot(
+            name,
+            pairs[name],
+            _dims(values[name], decoder),
+            values[name].type.tensor_type.elem_type,
+            rings.get(name, 0),
+        )
+        for name in left
+        if name in pairs
     )
     element_types = {name: v.type.tensor_type.elem_type for name, v in values.items()}
     ranks = {name: len(v.type.tensor_type.shape.dim) for name, v in values.items()}
@@ -198,8 +210,10 @@ def read_signature(folder: ModelFolder) -> Signature:
 
 
 _EXTRA_ROLES = {
-    "past_sequence_length": "past", "past_seq_len": "past",
-    "total_sequence_length": "total", "total_seq_len": "total",
+    "past_sequence_length": "past",
+    "past_seq_len": "past",
+    "total_sequence_length": "total",
+    "total_seq_len": "total",
 }
 
 
@@ -212,8 +226,10 @@ def _pair_states(
         for key in inputs
         if key.startswith("past_") and f"present{key[4:]}" in outputs
     ]
-    templates += [(f"past_key_values.%d.{kind}", f"present.%d.{kind}")
-                  for kind in ("key", "value", "conv_state", "recurrent_state")]
+    templates += [
+        (f"past_key_values.%d.{kind}", f"present.%d.{kind}")
+        for kind in ("key", "value", "conv_state", "recurrent_state")
+    ]
     templates.append(("past_%d", "present_%d"))
     pairs = {}
     for name in names:
@@ -228,8 +244,9 @@ def _pair_states(
 
 def _dims(value: onnx.ValueInfoProto, decoder: dict[str, Any]) -> tuple[int | None, ...]:
     """Declared dims; a symbolic head count or head size is filled from genai_config.json."""
-    dims = [d.dim_value if d.HasField("dim_value") else None
-            for d in value.type.tensor_type.shape.dim]
+    dims = [
+        d.dim_value if d.HasField("dim_value") else None for d in value.type.tensor_type.shape.dim
+    ]
     if len(dims) == 4:
         for axis, key in ((1, "num_key_value_heads"), (3, "head_size")):
             if dims[axis] is None and isinstance(decoder.get(key), int):

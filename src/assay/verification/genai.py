@@ -49,13 +49,20 @@ def generate_in_genai(folder: Path, ids_S: Ids, num_tokens: int) -> Generation:
     with tempfile.TemporaryDirectory(prefix="assay-genai-") as room:
         output = Path(room) / "generation.npz"
         request = {
-            "folder": str(folder.resolve()), "ids": [int(i) for i in ids_S],
-            "num_tokens": num_tokens, "output": str(output),
+            "folder": str(folder.resolve()),
+            "ids": [int(i) for i in ids_S],
+            "num_tokens": num_tokens,
+            "output": str(output),
         }
         try:
             child = subprocess.run(
-                [sys.executable, str(_CHILD)], input=json.dumps(request), cwd=room,
-                capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False,
+                [sys.executable, str(_CHILD)],
+                input=json.dumps(request),
+                cwd=room,
+                capture_output=True,
+                text=True,
+                timeout=_TIMEOUT_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired as exc:
             raise RuntimeFolderError(
@@ -72,9 +79,7 @@ def generate_in_genai(folder: Path, ids_S: Ids, num_tokens: int) -> Generation:
             return Generation(arrays["logits"], arrays["tokens"].astype(np.int64))
 
 
-def judge_generation(
-    generation: Generation, run: ReferenceRun, *, must_agree: bool
-) -> Check:
+def judge_generation(generation: Generation, run: ReferenceRun, *, must_agree: bool) -> Check:
     """Hold each generated token against the reference's own choice at that point.
 
     run: the reference on prompt and generated tokens together. Up to the first difference its
@@ -88,8 +93,8 @@ def judge_generation(
     num_tokens = len(tokens_N)
     if not num_tokens:
         return Check("genai", False, detail="it generated no token")
-    logits_NV = run.logits_SV[-num_tokens - 1:-1]
-    noise_N = run.noise.max_abs_P[-num_tokens - 1:-1]
+    logits_NV = run.logits_SV[-num_tokens - 1 : -1]
+    noise_N = run.noise.max_abs_P[-num_tokens - 1 : -1]
     noise_N = np.maximum(noise_N, noise_N.mean())  # low by chance at single tokens
     margins_N = logits_NV.max(1) - logits_NV[np.arange(num_tokens), tokens_N]
     beyond_N = np.flatnonzero(margins_N > 2 * NOISE_FACTOR * noise_N)

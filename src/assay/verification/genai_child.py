@@ -25,7 +25,10 @@ def main() -> None:
     params = og.GeneratorParams(model)
     params.set_search_options(
         max_length=len(ids) + request["num_tokens"],
-        min_length=0, do_sample=False, num_beams=1, repetition_penalty=1.0,
+        min_length=0,
+        do_sample=False,
+        num_beams=1,
+        repetition_penalty=1.0,
     )
     generator = og.Generator(model, params)
     generator.append_tokens(ids)
@@ -36,8 +39,9 @@ def main() -> None:
         generator.generate_next_token()
     sequence = np.asarray(generator.get_sequence(0))
     np.savez(
-        request["output"], logits=logits.reshape(-1, logits.shape[-1])[-1],
-        tokens=sequence[len(ids):],
+        request["output"],
+        logits=logits.reshape(-1, logits.shape[-1])[-1],
+        tokens=sequence[len(ids) :],
     )
 
 

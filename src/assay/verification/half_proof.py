@@ -84,10 +84,12 @@ def judge_float16(
     checks = judge_settings(candidate, reference.truth, settings, _grade_float16)
     return [
         replace(
-            check, outcome=REFERENCE_OVERFLOWS,
+            check,
+            outcome=REFERENCE_OVERFLOWS,
             detail="the original overflows in float16 too: export it in bf16 or fp32",
         )
-        if reference.overflows and check.metrics.get("finite") is False else check
+        if reference.overflows and check.metrics.get("finite") is False
+        else check
         for check in checks
     ]
 

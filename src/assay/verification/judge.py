@@ -75,9 +75,7 @@ def verify_folder(
         suffix = f" (prompt {index + 1})" if index else ""
         checks += [replace(check, name=check.name + suffix) for check in found]
     precision = opened.precision + (" with packed weights" if opened.is_quantized else "")
-    return reach_verdict(
-        checks, folder=str(folder), reference=str(reference), precision=precision
-    )
+    return reach_verdict(checks, folder=str(folder), reference=str(reference), precision=precision)
 
 
 @dataclass(frozen=True)
@@ -123,16 +121,21 @@ def _limit_tokens(model: torch.nn.Module, folder: ModelFolder, num_tokens: int) 
     """
     config: Any = model.config
     text = config.get_text_config()
-    limits = [getattr(text, "max_position_embeddings", None), getattr(text, "n_positions", None),
-              folder.config.get("model", {}).get("context_length")]
+    limits = [
+        getattr(text, "max_position_embeddings", None),
+        getattr(text, "n_positions", None),
+        folder.config.get("model", {}).get("context_length"),
+    ]
     rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
     kind = rope.get("rope_type", rope.get("type"))
     if kind in ("dynamic", "longrope", "su"):
         original = rope.get("original_max_position_embeddings") or getattr(
-            text, "original_max_position_embeddings", None)
+            text, "original_max_position_embeddings", None
+        )
         limits.append(original or getattr(text, "max_position_embeddings", None))
-    most = min((value for value in limits if isinstance(value, int) and value > 0),
-               default=num_tokens)
+    most = min(
+        (value for value in limits if isinstance(value, int) and value > 0), default=num_tokens
+    )
     window = find_window(config) or 0
     wanted = num_tokens
     if num_tokens < window + _PAST_WINDOW <= most:
@@ -161,9 +164,7 @@ def _check_genai(
 ) -> Check:
     """Load and generate in a child process, then ask the reference about each token."""
     if not has_genai():
-        return Check(
-            "genai", None, required=False, detail="onnxruntime-genai isn't installed"
-        )
+        return Check("genai", None, required=False, detail="onnxruntime-genai isn't installed")
     try:
         generation = generate_in_genai(folder.path, opening_S, num_tokens)
     except RuntimeFolderError as exc:

@@ -13,7 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "Agreement", "Noise", "compare_logits", "extend_noise", "measure_noise", "relative_l2",
+    "Agreement",
+    "Noise",
+    "compare_logits",
+    "extend_noise",
+    "measure_noise",
+    "relative_l2",
 ]
 
 FloatArray = npt.NDArray[np.floating]
@@ -95,7 +100,7 @@ def extend_noise(noise: Noise, logits_PV: FloatArray) -> Noise:
 
     Later positions get the measured ones' relL2 and mean largest difference.
     """
-    later_PV = logits_PV[len(noise.norm_P):]
+    later_PV = logits_PV[len(noise.norm_P) :]
     norm_P = np.concatenate([np.square(b).sum(1) for _, b in _blocks(later_PV, later_PV)] or [[]])
     largest_P = np.full(len(norm_P), noise.max_abs_P.mean())
     return Noise(
@@ -119,9 +124,7 @@ def compare_logits(
     assert candidate_PV.shape == reference_PV.shape, (candidate_PV.shape, reference_PV.shape)
     num_positions = len(reference_PV)
     sums = np.zeros(5)  # a, b, aa, bb, ab
-    columns = [
-        _compare_block(a, b, sums) for a, b in _blocks(candidate_PV, reference_PV)
-    ]
+    columns = [_compare_block(a, b, sums) for a, b in _blocks(candidate_PV, reference_PV)]
     error_P, norm_P, max_abs_P, kl_P, same_P, margin_P = (
         np.concatenate(column) for column in zip(*columns, strict=True)
     )

@@ -75,14 +75,16 @@ def _encode(prompt: str | Sequence[int], tokenizer: Any, vocab_size: int) -> Ids
     if isinstance(prompt, str):
         if tokenizer is None:
             raise OptionError(
-                "prompts", "a text can't be turned into ids: the folder has no tokenizer.json",
+                "prompts",
+                "a text can't be turned into ids: the folder has no tokenizer.json",
                 next_step="Give token ids instead.",
             )
         prompt = tokenizer.encode(prompt).ids
     ids_S = np.asarray(prompt, np.int64).reshape(-1)
     if not len(ids_S) or ids_S.min() < 0 or ids_S.max() >= vocab_size:
         raise OptionError(
-            "prompts", "it is empty or holds ids that the model doesn't have",
+            "prompts",
+            "it is empty or holds ids that the model doesn't have",
             expected=f"ids from 0 to {vocab_size - 1}",
         )
     return ids_S

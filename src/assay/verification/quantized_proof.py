@@ -81,9 +81,7 @@ def _name_loss(check: Check) -> Check:
         f"heavy quantization loss (corr below {MIN_FINAL_CORR}): weights and graph are right, "
         "but this model needs more bits, smaller groups or zero points"
     )
-    return replace(
-        check, passed=None, required=False, outcome="quantization_loss", detail=detail
-    )
+    return replace(check, passed=None, required=False, outcome="quantization_loss", detail=detail)
 
 
 def _report_weights(folder: ModelFolder, fidelities: list[TensorFidelity]) -> Check:
@@ -94,7 +92,9 @@ def _report_weights(folder: ModelFolder, fidelities: list[TensorFidelity]) -> Ch
     if unmatched or undecoded or not fidelities:
         what = ", ".join(unmatched[:_NUM_SHOWN] + undecoded) or "no packed tensor"
         return Check(
-            "weights", None, required=any(f.strict for f in fidelities),
+            "weights",
+            None,
+            required=any(f.strict for f in fidelities),
             metrics={"num_tensors": len(fidelities), "num_unmatched": len(unmatched)},
             detail=f"can't be traced to the checkpoint: {what}; only the end result is judged",
         )

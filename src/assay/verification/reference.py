@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = [
-    "ReferenceRun", "find_window", "load_reference", "run_half", "run_logits", "run_with_noise",
+    "ReferenceRun",
+    "find_window",
+    "load_reference",
+    "run_half",
+    "run_logits",
+    "run_with_noise",
 ]
 
 Ids = npt.NDArray[np.int64]
@@ -60,7 +65,8 @@ def load_reference(source: str | Path) -> torch.nn.Module:
         from transformers import AutoModelForCausalLM
     except ImportError as exc:
         raise DependencyError(
-            "assay verify", "torch and transformers aren't installed",
+            "assay verify",
+            "torch and transformers aren't installed",
             next_step="pip install 'assay[verify]'",
         ) from exc
     path = Path(source)
@@ -74,7 +80,8 @@ def load_reference(source: str | Path) -> torch.nn.Module:
             )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError, AttributeError) as exc:
         raise UnjudgedError(
-            str(source), f"transformers can't load the reference: {exc}",
+            str(source),
+            f"transformers can't load the reference: {exc}",
             next_step="Give the checkpoint that the folder was exported from.",
         ) from exc
     reference: torch.nn.Module = model.eval()
@@ -153,10 +160,13 @@ def run_half(model: torch.nn.Module, ids_S: Ids) -> Logits:
                 parameter.data = original.half()
             for module, named in buffers:
                 if "rotary" not in type(module).__name__.lower():  # its tables stay float32
-                    module._buffers.update({
-                        k: b.half() for k, b in named.items()
-                        if b is not None and b.dtype == torch.float32
-                    })
+                    module._buffers.update(
+                        {
+                            k: b.half()
+                            for k, b in named.items()
+                            if b is not None and b.dtype == torch.float32
+                        }
+                    )
             return np.asarray(_forward(model, ids_S).float().numpy())
         finally:
             for parameter, original in saved:
@@ -241,8 +251,7 @@ def _fresh_rotary_state(model: torch.nn.Module) -> Iterator[None]:
     shorter prompt other frequencies.
     """
     saved = [
-        (module, dict(module._buffers), dict(module.__dict__))
-        for module in _rotary_modules(model)
+        (module, dict(module._buffers), dict(module.__dict__)) for module in _rotary_modules(model)
     ]
     try:
         yield

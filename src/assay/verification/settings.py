@@ -56,7 +56,7 @@ def plan_rows(ids_S: Ids, window: int | None) -> tuple[Ids, ...]:
     if longest * 5 // 8 < 2:
         return ()
     starts = (0, min(num_tokens // 2, num_tokens - lengths[1] - _NUM_BATCH_STEPS), num_tokens // 3)
-    rows = (ids_S[a:a + n + _NUM_BATCH_STEPS] for a, n in zip(starts, lengths, strict=True))
+    rows = (ids_S[a : a + n + _NUM_BATCH_STEPS] for a, n in zip(starts, lengths, strict=True))
     return tuple(rows)
 
 
@@ -117,9 +117,9 @@ def _cross_window(candidate: Candidate, ids_S: Ids, window: int) -> Iterator[Com
 def _run_as_shipped(candidate: Candidate, ids_S: Ids) -> Iterator[Comparison]:
     """Prefill all but two tokens, then decode those: the last position of each run."""
     num_tokens = len(ids_S)
-    logits_BSV, state = candidate.feed(candidate.start(), ids_S[None, :num_tokens - 2])
+    logits_BSV, state = candidate.feed(candidate.start(), ids_S[None, : num_tokens - 2])
     found = [logits_BSV[0, -1]]
-    for token in ids_S[num_tokens - 2:]:
+    for token in ids_S[num_tokens - 2 :]:
         logits_BSV, state = candidate.feed(state, np.asarray([[token]]))
         found.append(logits_BSV[0, -1])
     yield Comparison(-1, np.arange(num_tokens - 3, num_tokens), np.stack(found))

@@ -105,8 +105,19 @@ def read_environment() -> dict[str, str]:
 
 
 _SHOWN = (
-    "rel_l2", "noise", "corr", "scale", "kl_nats_per_token", "argmax_mismatches", "argmax_share",
-    "num_tensors", "num_failed", "worst_rel_l2", "num_tokens", "num_agreeing", "prefill_rel_l2",
+    "rel_l2",
+    "noise",
+    "corr",
+    "scale",
+    "kl_nats_per_token",
+    "argmax_mismatches",
+    "argmax_share",
+    "num_tensors",
+    "num_failed",
+    "worst_rel_l2",
+    "num_tokens",
+    "num_agreeing",
+    "prefill_rel_l2",
 )
 
 

@@ -96,7 +96,8 @@ def match_by_manifest(
         start += len(rows_R)
     if start != tensor.num_rows:
         raise RuntimeFolderError(
-            tensor.packed, f"the manifest lists {start} rows for it, the graph {tensor.num_rows}",
+            tensor.packed,
+            f"the manifest lists {start} rows for it, the graph {tensor.num_rows}",
             next_step="The manifest doesn't belong to this graph; export the model again.",
         )
     return matched
@@ -108,7 +109,8 @@ def _read_parts(entry: dict[str, Any], tensor: PackedTensor) -> list[dict[str, A
         isinstance(part, dict) and {"tensor", "rows"} <= set(part) for part in parts
     ):
         raise RuntimeFolderError(
-            "manifest.json", f"doesn't say which checkpoint rows {tensor.packed} holds",
+            "manifest.json",
+            f"doesn't say which checkpoint rows {tensor.packed} holds",
             expected='a list "parts" of {"tensor": ..., "rows": ...}',
             next_step="Export the model again.",
         )
@@ -136,8 +138,11 @@ def match_by_value(
 
 
 def _match_stretch(
-    weight_NK: npt.NDArray[np.float32], start: int, parameters: Parameters,
-    roles: tuple[str, ...], num_probes: int,
+    weight_NK: npt.NDArray[np.float32],
+    start: int,
+    parameters: Parameters,
+    roles: tuple[str, ...],
+    num_probes: int,
 ) -> MatchedRows | None:
     """The whole parameter that begins at a packed row: its best-correlated probes decide."""
     best: tuple[float, MatchedRows] | None = None

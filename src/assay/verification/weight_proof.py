@@ -116,8 +116,7 @@ def _separate_tied_ends(
     if head is None or head.weight is not embedding.weight:
         return parameters
     names = {n for n, p in parameters.by_name.items() if p is embedding.weight}
-    ends = [t for t in packed
-            if any(m.parameter in names for m in matches[t.packed][0] or ())]
+    ends = [t for t in packed if any(m.parameter in names for m in matches[t.packed][0] or ())]
     if not ends or any(len(t.roles) == 2 for t in ends):
         return parameters
     head.weight = torch.nn.Parameter(head.weight.detach().clone(), requires_grad=False)
@@ -166,7 +165,7 @@ def _exchange(
             continue
         weight = parameters.by_name[stretch.parameter].detach()
         weight = weight.T if stretch.transposed else weight
-        index = torch.from_numpy(stretch.rows_R[start - stretch.start:stop - stretch.start])
+        index = torch.from_numpy(stretch.rows_R[start - stretch.start : stop - stretch.start])
         inside = slice(start - rows.start, stop - rows.start)
         part = DecodedRows(
             decoded.codes_NK[inside], decoded.zero_points_NK[inside], decoded.scales_NK[inside]
@@ -207,14 +206,12 @@ def _measure(
     wide = (step_RK > widest_RK * _WIDEST_STEP + tiny) & (extremes_RK > 0)
     off_grid |= (extremes_RK == 0) & (decoded.weight_NK != 0)
     norm = np.square(original_RK, dtype=np.float64).sum()
-    return np.asarray([
-        np.square(error_RK, dtype=np.float64).sum(), norm, off_grid.sum(), wide.sum()
-    ])
+    return np.asarray(
+        [np.square(error_RK, dtype=np.float64).sum(), norm, off_grid.sum(), wide.sum()]
+    )
 
 
-def _group_extremes(
-    weight_RK: npt.NDArray[np.float32], group_size: int
-) -> npt.NDArray[np.float32]:
+def _group_extremes(weight_RK: npt.NDArray[np.float32], group_size: int) -> npt.NDArray[np.float32]:
     """The largest magnitude of each element's group, spread over its elements."""
     num_rows, num_inputs = weight_RK.shape
     padding = -num_inputs % group_size

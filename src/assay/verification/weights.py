@@ -76,7 +76,8 @@ def find_packed_tensors(folder: ModelFolder) -> list[PackedTensor]:
     """Every packed matrix that MatMulNBits or GatherBlockQuantized reads, each once."""
     reshaped = {
         node.output[0]: node.input[0]
-        for node in folder.proto.graph.node if node.op_type in ("Reshape", "Identity")
+        for node in folder.proto.graph.node
+        if node.op_type in ("Reshape", "Identity")
     }
     found: dict[str, PackedTensor] = {}
     for node in folder.proto.graph.node:
@@ -136,7 +137,8 @@ def read_initializer(folder: ModelFolder, name: str) -> AnyArray:
     offset = int(place.get("offset", 0))
     if not path.is_file() or path.stat().st_size < offset + count * dtype.itemsize:
         raise RuntimeFolderError(
-            str(path), f"the weights of {name} aren't all there",
+            str(path),
+            f"the weights of {name} aren't all there",
             next_step="The file is missing or truncated; export the model again.",
         )
     if not count:
@@ -149,22 +151,22 @@ def _attributes(node: onnx.NodeProto) -> dict[str, int]:
     return {a.name: int(a.i) for a in node.attribute}
 
 
-def _initializer(folder: ModelFolder, node: onnx.NodeProto, index: int, moved: dict[str, str]
-                 ) -> str:
+def _initializer(
+    folder: ModelFolder, node: onnx.NodeProto, index: int, moved: dict[str, str]
+) -> str:
     """The initializer behind an input, through a Reshape; "" when the input is absent."""
     name = node.input[index] if index < len(node.input) else ""
     name = moved.get(name, name)
     if name and name not in folder.initializers:
         raise RuntimeFolderError(
-            node.name or node.op_type, f"its input {index} ({name}) isn't a stored tensor",
+            node.name or node.op_type,
+            f"its input {index} ({name}) isn't a stored tensor",
             next_step="Only packed weights that lie in the folder can be judged.",
         )
     return str(name)
 
 
-def _read_matmul(
-    folder: ModelFolder, node: onnx.NodeProto, moved: dict[str, str]
-) -> PackedTensor:
+def _read_matmul(folder: ModelFolder, node: onnx.NodeProto, moved: dict[str, str]) -> PackedTensor:
     attributes = _attributes(node)
     bits = attributes.get("bits", 4)
     return PackedTensor(
@@ -194,7 +196,8 @@ def _read_embedding(
     is_byte = proto.data_type == TensorProto.UINT8
     if proto.data_type == TensorProto.INT4:
         raise RuntimeFolderError(
-            node.name, "signed 4-bit embedding codes can't be judged",
+            node.name,
+            "signed 4-bit embedding codes can't be judged",
             expected="uint8 or uint4 codes",
         )
     num_rows = int(proto.dims[0])
