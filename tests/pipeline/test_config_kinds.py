@@ -60,7 +60,6 @@ def test_a_value_of_the_wrong_kind(key: str, tmp_path: Path, room: Path) -> None
     check_kind(key, KIND_FAULTS[key], tmp_path, room)
 
 
-@pytest.mark.xfail(strict=True, reason="spec/ takes these values unchecked; a patch is proposed")
 @pytest.mark.parametrize("case", UNTYPED_FAULTS)
 def test_a_value_that_only_floats_and_flags_have(case: str, tmp_path: Path, room: Path) -> None:
     """proves: B3. Control: the honest twin, in check_kind."""

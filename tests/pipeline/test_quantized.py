@@ -188,7 +188,6 @@ def test_the_graph_equals_one_of_decoded_weights(case: Case, tmp_path: Path) -> 
     check_case(case, tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="blocks/ drops these choices silently; a patch is proposed")
 @pytest.mark.parametrize("case", EMBEDDING_CASES.values(), ids=EMBEDDING_CASES)
 def test_the_embedding_has_the_format_asked_for(case: Case, tmp_path: Path) -> None:
     """proves: B3, B10. Control: as above."""

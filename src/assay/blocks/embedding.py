@@ -16,7 +16,7 @@ from assay.blocks.linear import (
     use_float_vector,
     use_quantized_parts,
 )
-from assay.quantization import Grid
+from assay.blocks.precision import FloatFormat
 from assay.spec.vocabulary import Embedding, Head, LearnedPositions, Linear
 
 __all__ = ["emit_embedding", "emit_head", "emit_last_position"]
@@ -29,18 +29,19 @@ def emit_embedding(
     emitter = build.emitter
     build.linear_paths.extend((embedding.name, head.name))
     shape = ("batch", "sequence", hidden_size)
-    table = _find_quantized_table(build, embedding, head, vocab_size, hidden_size)
-    if table is not None:
+    table = _use_table(build, embedding, head, vocab_size, hidden_size)
+    if isinstance(table, QuantizedMatrix):
         x = _emit_quantized_gather(build, table, shape)
     else:
-        weight = _use_float_table(build, embedding.name, vocab_size, hidden_size)
         x = emitter.op(
             "Gather",
-            [weight, build.inputs.input_ids],
+            [table, build.inputs.input_ids],
             name=embedding.name,
             shape=shape,
+            dtype=table.dtype,
             attributes={"axis": 0},
         )
+        x = _cast_to_float_type(build, x, f"{embedding.name}.cast", shape)
     if embedding.scale != 1.0:
         x = emitter.op(
             "Mul",
@@ -117,17 +118,18 @@ def emit_head(
     return logits
 
 
-def _find_quantized_table(
+def _use_table(
     build: Build, embedding: Embedding, head: Head, vocab_size: int, hidden_size: int
-) -> QuantizedMatrix | None:
-    """Return the quantized embedding table; None where it stays in float.
+) -> QuantizedMatrix | ir.Value:
+    """Return the embedding's table, quantized or as a stored float matrix.
 
     A table that the head shares has the head's format: both read the same bytes.
     """
-    name = head.name if head.tied else embedding.name
-    weight_format = build.precision.find_format(name, "head" if head.tied else "embedding")
-    if not isinstance(weight_format, Grid):
-        return None
+    weight_format = build.precision.find_table_format(
+        embedding.name, head.name if head.tied else None
+    )
+    if isinstance(weight_format, FloatFormat):
+        return _use_float_table(build, embedding.name, vocab_size, hidden_size, weight_format.dtype)
     source = _table_source(build, embedding.name, vocab_size, hidden_size)
     return QuantizedMatrix(
         embedding.name,
@@ -177,11 +179,21 @@ def _table_source(build: Build, name: str, rows: int, inputs: int) -> RowSource:
     return RowSource(build.weights.use(path, (rows, inputs)), path, ((0, rows),))
 
 
-def _use_float_table(build: Build, name: str, rows: int, inputs: int) -> ir.Value:
+def _cast_to_float_type(build: Build, x: ir.Value, name: str, shape: Shape) -> ir.Value:
+    """Emit a cast to the activations' type where x has another one."""
+    target = build.emitter.float_dtype
+    if x.dtype == target:
+        return x
+    return build.emitter.op("Cast", [x], name=name, shape=shape, attributes={"to": int(target)})
+
+
+def _use_float_table(
+    build: Build, name: str, rows: int, inputs: int, dtype: ir.DataType
+) -> ir.Value:
     return build.emitter.use_initializer(
         FloatInitializer(
             f"{name}.weight",
-            build.precision.float_dtype,
+            dtype,
             (rows, inputs),
             (_table_source(build, name, rows, inputs),),
         )
@@ -203,9 +215,8 @@ def _emit_positions(build: Build, positions: LearnedPositions, hidden_size: int)
             shape=shape,
             dtype=ir.DataType.INT64,
         )
-    table = _use_float_table(
-        build, positions.name, positions.num_positions + positions.offset, hidden_size
-    )
+    rows = positions.num_positions + positions.offset
+    table = _use_float_table(build, positions.name, rows, hidden_size, build.precision.float_dtype)
     return emitter.op(
         "Gather",
         [table, ids],
@@ -231,11 +242,11 @@ def _emit_tied(
         path = f"{head.name}.bias"
         source = RowSource(build.weights.use(path, (vocab_size,)), path, ((0, vocab_size),))
         bias = use_float_vector(build, path, (source,), vocab_size)
-    matrix = _find_quantized_table(build, embedding, head, vocab_size, hidden_size)
-    if matrix is not None:
-        parts = use_quantized_parts(build, matrix)
-        return emit_matmul_nbits(build, x, head.name, matrix, parts, shape, bias)
-    table = _use_float_table(build, embedding.name, vocab_size, hidden_size)
+    table = _use_table(build, embedding, head, vocab_size, hidden_size)
+    if isinstance(table, QuantizedMatrix):
+        parts = use_quantized_parts(build, table)
+        return emit_matmul_nbits(build, x, head.name, table, parts, shape, bias)
+    table = _cast_to_float_type(build, table, f"{head.name}.weight_cast", (vocab_size, hidden_size))
     flat = emitter.op(
         "Reshape",
         [x, emitter.integers(-1, hidden_size)],

@@ -51,6 +51,20 @@ class PrecisionPlan:
             return self.default
         return self.head if kind == "head" else self.embedding
 
+    def find_table_format(self, embedding: str, head: str | None) -> WeightFormat:
+        """Return the format of the embedding's table, which a tied head shares.
+
+        head: the tied head's module path; None where the head has a weight of its own. A shared
+        table may be kept under either name.
+        """
+        if head is None:
+            return self.find_format(embedding, "embedding")
+        for path in (head, embedding):
+            kept = self.find_format(path, "head")
+            if kept != self.head:
+                return kept
+        return self.head
+
     def list_unmatched(self, paths: list[str]) -> list[str]:
         """Return the keep patterns that match no module path."""
         return [

@@ -185,6 +185,13 @@ class ModelConfig:
             )
         return value
 
+    def get_flag(self, name: str) -> bool:
+        """Return a key that switches something; null counts as false."""
+        value = self.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise ConfigError(self.where, f"{name} is {value!r}", expected="true or false")
+        return bool(value)
+
     def check_all_read(self, *, ignored: Collection[str] = ()) -> None:
         """Raise ConfigError for a key that nothing read, or a value that we don't support."""
         for name, allowed in {**_BASE_ONLY, **self._spec.only}.items():

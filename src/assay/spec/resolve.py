@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 from assay.errors import ConfigError
 from assay.spec.config import ModelConfig
+from assay.spec.kinds import check_facts
 from assay.spec.markers import ByLayer, ByLayerType, Derived, Key, Marker, OrElse, When
 from assay.spec.vocabulary import Attention, Decoder, DecoderPlan, FusedQkv, Layer
 
@@ -34,8 +35,17 @@ class Context:
                 field.name: self.resolve(getattr(value, field.name))
                 for field in dataclasses.fields(value)
             }
-            return dataclasses.replace(value, **changes)
+            part = dataclasses.replace(value, **changes)
+            check_facts(part, self.where, _find_keys(value))
+            return part
         return value
+
+    @property
+    def where(self) -> str:
+        """The config file, and inside a layer its number, for errors."""
+        if self.layer_index is None:
+            return self.config.where
+        return f"{self.config.where}, layer {self.layer_index}"
 
     def _evaluate(self, marker: Marker) -> Any:
         if isinstance(marker, Key):
@@ -44,7 +54,7 @@ class Context:
             first = self.resolve(marker.first)
             return marker.second if first is None else first
         if isinstance(marker, When):
-            return marker.then if self.resolve(marker.condition) else marker.otherwise
+            return marker.then if self._decide(marker.condition) else marker.otherwise
         if isinstance(marker, ByLayerType):
             return self._choose_by_type(dict(marker.values))
         if isinstance(marker, ByLayer):
@@ -52,6 +62,14 @@ class Context:
             return self.resolve(marker.values)[self.layer_index]
         assert isinstance(marker, Derived), marker
         return marker.function(self)
+
+    def _decide(self, condition: Any) -> bool:
+        """A condition is a boolean of the config; null counts as false."""
+        value = self.resolve(condition)
+        if value is not None and not isinstance(value, bool):
+            name = condition.name if isinstance(condition, Key) else "a switch"
+            raise ConfigError(self.where, f"{name} is {value!r}", expected="true or false")
+        return bool(value)
 
     def _choose_by_type(self, values: dict[str, Any]) -> Any:
         if self.layer_type not in values:
@@ -95,6 +113,12 @@ def resolve_decoder(decoder: Decoder, config: ModelConfig) -> DecoderPlan:
     )
 
 
+def _find_keys(part: Any) -> dict[str, str]:
+    """Fields of a spec's part that stand for a config key as it is."""
+    values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    return {name: value.name for name, value in values.items() if isinstance(value, Key)}
+
+
 def _resolve_as(context: Context, value: T) -> T:
     return cast(T, context.resolve(value))
 
@@ -114,12 +138,6 @@ def _check_attention(attention: Attention, config: ModelConfig, index: int) -> N
         )
     if isinstance(attention.qkv, FusedQkv) and attention.qkv.rows == "per_head":
         assert heads == kv_heads, "per_head rows need as many kv heads as heads"
-    if attention.window is not None and attention.window < 1:
-        raise ConfigError(
-            where,
-            f"the sliding window is {attention.window}",
-            expected="at least 1, or null for none",
-        )
     rope = attention.rope
     if rope is not None and (rope.dim % 2 or not 0 < rope.dim <= attention.head_dim):
         raise ConfigError(

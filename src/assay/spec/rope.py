@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assay.errors import ConfigError
+from assay.spec.kinds import check_number
 from assay.spec.markers import rule
 from assay.spec.resolve import Context
 from assay.spec.vocabulary import Rope
@@ -63,6 +64,8 @@ def rope_from_config(
         config = context.config
         given = _find_parameters(context, takes_scaling)
         kind = given.get("rope_type") or given.get("type") or "default"
+        if not isinstance(kind, str):
+            raise ConfigError(config.where, f"rope_type is {kind!r}", expected="a text")
         kind = dict(kind_names).get(kind, kind)
         thetas = [config.get(name, None) for name in theta_keys]
         theta = _first(given.get("rope_theta"), *thetas, default_theta)
@@ -72,9 +75,9 @@ def rope_from_config(
             context,
             kind,
             given,
-            float(theta),
-            float(fraction),
-            int(context.resolve(head_dim)),
+            check_number(theta, context.where, "rope_theta", above_zero=True),
+            check_number(fraction, context.where, "partial_rotary_factor", above_zero=True),
+            context.resolve(head_dim),
             pairing,
         )
 
@@ -140,7 +143,7 @@ def _build(
     facts = {name: given[name] for name in used if given.get(name) is not None}
     for name in ("short_factor", "long_factor"):
         if name in facts:
-            facts[name] = tuple(float(value) for value in facts[name])
+            facts[name] = _read_factors(context, name, facts[name])
     longest = config.get_size("max_position_embeddings")
     dim = head_dim if kind == "proportional" else int(head_dim * fraction)
     rope = Rope(
@@ -158,6 +161,12 @@ def _build(
     return rope
 
 
+def _read_factors(context: Context, name: str, values: Any) -> tuple[float, ...]:
+    if not isinstance(values, list | tuple):
+        raise ConfigError(context.where, f"{name} is {values!r}", expected="a list of numbers")
+    return tuple(check_number(value, context.where, f"an entry of {name}") for value in values)
+
+
 def _find_original_length(
     context: Context, kind: str, given: dict[str, Any], longest: int
 ) -> int | None:
@@ -167,7 +176,8 @@ def _find_original_length(
         return longest
     if kind not in _HAS_ORIGINAL_LENGTH:
         return None
-    return int(_first(top, given.get("original_max_position_embeddings"), longest))
+    length: int = _first(top, given.get("original_max_position_embeddings"), longest)
+    return length
 
 
 def _check_factor_lists(context: Context, rope: Rope) -> None:

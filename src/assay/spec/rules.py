@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from assay.errors import ConfigError
-from assay.spec.markers import key, or_else, rule, when
+from assay.spec.kinds import check_number
+from assay.spec.markers import Derived, Key, key, or_else, rule, when
 from assay.spec.resolve import Context
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "reciprocal",
     "renamed",
     "size",
+    "size_or_null",
     "sqrt",
     "window_from_layer",
     "window_if_used",
@@ -31,6 +33,17 @@ def size(name: str) -> Any:
 
     def read_size(context: Context) -> int:
         return context.config.get_size(name)
+
+    read_size.__name__ = name
+    return rule(read_size)
+
+
+def size_or_null(name: str) -> Any:
+    """A count from the config, or None where the file says null."""
+
+    def read_size(context: Context) -> int | None:
+        config = context.config
+        return None if config.get(name) is None else config.get_size(name)
 
     read_size.__name__ = name
     return rule(read_size)
@@ -51,15 +64,20 @@ def _hidden_per_head(context: Context) -> int:
 HIDDEN_PER_HEAD = rule(_hidden_per_head)
 HEADS = size("num_attention_heads")
 # transformers reads head_dim with getattr, so a config may set it where the class has no field.
-HEAD_DIM = or_else(key("head_dim"), HIDDEN_PER_HEAD)
-KV_HEADS = or_else(key("num_key_value_heads"), HEADS)
+HEAD_DIM = or_else(size_or_null("head_dim"), HIDDEN_PER_HEAD)
+KV_HEADS = or_else(size_or_null("num_key_value_heads"), HEADS)
+
+
+def _read_number(context: Context, value: Any, *, above_zero: bool = False) -> float:
+    name = value.name if isinstance(value, Key | Derived) else "a number"
+    return check_number(context.resolve(value), context.where, name, above_zero=above_zero)
 
 
 def inverse_sqrt(value: Any) -> Any:
     """value ** -0.5"""
 
     def inverse_square_root(context: Context) -> float:
-        return float(context.resolve(value) ** -0.5)
+        return float(_read_number(context, value, above_zero=True) ** -0.5)
 
     return rule(inverse_square_root)
 
@@ -68,7 +86,7 @@ def sqrt(value: Any) -> Any:
     """value ** 0.5"""
 
     def square_root(context: Context) -> float:
-        return float(context.resolve(value) ** 0.5)
+        return float(_read_number(context, value, above_zero=True) ** 0.5)
 
     return rule(square_root)
 
@@ -77,10 +95,7 @@ def reciprocal(value: Any) -> Any:
     """1 / value, for multipliers that transformers divides by."""
 
     def one_over(context: Context) -> float:
-        divisor = context.resolve(value)
-        if not divisor:
-            raise ConfigError(context.config.where, f"a divisor is {divisor!r}")
-        return 1.0 / float(divisor)
+        return 1.0 / _read_number(context, value, above_zero=True)
 
     return rule(one_over)
 
@@ -90,7 +105,13 @@ def layer_types_or(default: Any) -> Any:
 
     def layer_types(context: Context) -> tuple[str, ...]:
         listed = context.config.get("layer_types", None)
-        return tuple(listed) if listed is not None else tuple(context.resolve(default))
+        if listed is None:
+            return tuple(context.resolve(default))
+        if not isinstance(listed, list):
+            raise ConfigError(
+                context.config.where, f"layer_types is {listed!r}", expected="a list of texts"
+            )
+        return tuple(listed)
 
     return rule(layer_types)
 
@@ -109,7 +130,7 @@ def every_nth_is_full(n: Any) -> Any:
     """n - 1 sliding layers, then a full one, again and again."""
 
     def pattern(context: Context) -> tuple[str, ...]:
-        period = context.resolve(n)
+        period = int(_read_number(context, n, above_zero=True))
         return tuple(
             "full_attention" if (index + 1) % period == 0 else "sliding_attention"
             for index in range(context.config.get_size("num_hidden_layers"))
@@ -128,8 +149,9 @@ every_layer_slides = rule(_every_layer_slides)
 def _window_from_layer(context: Context) -> tuple[str, ...]:
     """`sliding_attention` from layer max_window_layers on, if use_sliding_window."""
     config = context.config
-    layers, first = config.get_size("num_hidden_layers"), config.get("max_window_layers")
-    used = config.get("use_sliding_window") and config.get("sliding_window") is not None
+    layers = config.get_size("num_hidden_layers")
+    first = _read_number(context, key("max_window_layers"))
+    used = config.get_flag("use_sliding_window") and config.get("sliding_window") is not None
     return tuple(
         "sliding_attention" if used and index >= first else "full_attention"
         for index in range(layers)

@@ -36,7 +36,7 @@ register(
                 mixer=attention(
                     head_dim=size("head_dim"),
                     bias=key("attention_bias"),
-                    rope=rope_from_config(head_dim=key("head_dim")),
+                    rope=rope_from_config(head_dim=size("head_dim")),
                 ),
             ),
             Branch(

@@ -46,7 +46,7 @@ register(
                     bias=key("attention_bias"),
                     scale=inverse_sqrt(key("query_pre_attn_scalar")),
                     softcap=key("attn_logit_softcapping"),
-                    rope=rope_from_config(head_dim=key("head_dim")),
+                    rope=rope_from_config(head_dim=size("head_dim")),
                     window=by_layer_type(
                         full_attention=None, sliding_attention=key("sliding_window")
                     ),

@@ -50,10 +50,10 @@ register(
                     k_norm=rms_norm("k_norm", offset=1.0, scope="head"),
                     rope=by_layer_type(
                         full_attention=rope_from_config(
-                            head_dim=key("head_dim"), default_theta=1e6
+                            head_dim=size("head_dim"), default_theta=1e6
                         ),
                         sliding_attention=rope_from_config(
-                            head_dim=key("head_dim"),
+                            head_dim=size("head_dim"),
                             theta_keys=("rope_local_base_freq",),
                             default_theta=1e4,
                             takes_scaling=False,

@@ -28,9 +28,9 @@ def scale(context: Context) -> float:
     """head_dim ** -0.5 unless switched off; divided by layer number + 1 where asked."""
     config = context.config
     value = 1.0
-    if config.get("scale_attn_weights"):
+    if config.get_flag("scale_attn_weights"):
         value = float(context.resolve(HIDDEN_PER_HEAD)) ** -0.5
-    if config.get("scale_attn_by_inverse_layer_idx"):
+    if config.get_flag("scale_attn_by_inverse_layer_idx"):
         assert context.layer_index is not None
         value /= context.layer_index + 1
     return value

@@ -1,7 +1,8 @@
 """smollm3: llama without rotary on every fourth layer (no_rope_layers: 1 means that it rotates)."""
 
+from assay.errors import ConfigError
 from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
-from assay.spec.markers import by_layer, by_layer_type, key, or_else, rule, when
+from assay.spec.markers import by_layer, by_layer_type, key, rule, when
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.resolve import Context
 from assay.spec.rope import rope_from_config
@@ -9,24 +10,36 @@ from assay.spec.rules import HEAD_DIM, layer_types_or
 from assay.spec.vocabulary import Branch
 
 
-def every_nth_without(context: Context) -> tuple[int, ...]:
-    """0 for every no_rope_layer_interval-th layer, 1 for the others."""
-    interval = context.config.get_size("no_rope_layer_interval")
-    layers = context.config.get_size("num_hidden_layers")
-    return tuple(int((index + 1) % interval != 0) for index in range(layers))
+def rotates(context: Context) -> tuple[bool, ...]:
+    """no_rope_layers, 1 for a layer that rotates; every no_rope_layer_interval-th doesn't."""
+    config = context.config
+    listed = config.get("no_rope_layers")
+    interval = config.get_size("no_rope_layer_interval")
+    layers = config.get_size("num_hidden_layers")
+    if listed is None:
+        return tuple((index + 1) % interval != 0 for index in range(layers))
+    if (
+        not isinstance(listed, list)
+        or len(listed) != layers
+        or any(n not in (0, 1) for n in listed)
+    ):
+        raise ConfigError(
+            config.where, f"no_rope_layers is {listed!r}", expected=f"a list of {layers} 0s and 1s"
+        )
+    return tuple(bool(entry) for entry in listed)
 
 
 def slide_without_rope(context: Context) -> tuple[str, ...]:
     """Layers without rotary slide, where a window is switched on."""
     config = context.config
-    used = config.get("use_sliding_window") and config.get("sliding_window") is not None
+    used = config.get_flag("use_sliding_window") and config.get("sliding_window") is not None
     return tuple(
-        "sliding_attention" if used and not rotates else "full_attention"
-        for rotates in context.resolve(ROTATES)
+        "sliding_attention" if used and not turns else "full_attention"
+        for turns in rotates(context)
     )
 
 
-ROTATES = or_else(key("no_rope_layers"), rule(every_nth_without))
+ROTATES = rule(rotates)
 
 register(
     ModelSpec(
