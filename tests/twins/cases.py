@@ -124,7 +124,8 @@ TWINS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "window_one_token": {"sliding_window": 1},
             "head_dim": {"head_dim": 32},
             "tied": {"tie_word_embeddings": True},
-            "yarn": _yarn(),
+            # transformers 4.57 can't compute yarn where head_dim is left to its default.
+            "yarn": {"head_dim": 16, **_yarn()},
         },
     ),
     "ministral": (

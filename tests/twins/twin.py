@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from assay.checkpoint import Checkpoint, open_checkpoint
@@ -40,7 +41,10 @@ def build_twin(case: TwinCase, std: float, folder: Path) -> torch.nn.Module:
     """Build a case with random weights, save it as a checkpoint, and return it."""
     config = make_config(case)
     torch.manual_seed(17)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
+    # Every weight is drawn anew below; 4.57 can't initialize stablelm's q and k norms.
+    with mock.patch.object(PreTrainedModel, "_initialize_weights", lambda *_, **__: None):
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    model = model.float().eval()
     randomize(model, std)
     model.save_pretrained(folder)
     return model
