@@ -42,7 +42,7 @@ def build_twin(case: TwinCase, std: float, folder: Path) -> torch.nn.Module:
     config = make_config(case)
     torch.manual_seed(17)
     # Every weight is drawn anew below; 4.57 can't initialize stablelm's q and k norms.
-    with mock.patch.object(PreTrainedModel, "_initialize_weights", lambda *_, **__: None):
+    with mock.patch.object(PreTrainedModel, "_initialize_weights"):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     model = model.float().eval()
     randomize(model, std)
