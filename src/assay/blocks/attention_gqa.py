@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from assay.blocks.build import Build
 from assay.blocks.emitter import MICROSOFT
-from assay.blocks.masks import emit_padding_bias, emit_slots
+from assay.blocks.masks import emit_dimension, emit_padding_bias, emit_slots
 from assay.blocks.rope import RopeTables, use_rope
 from assay.spec.vocabulary import Attention
 
@@ -135,18 +135,7 @@ def _emit_lengths(build: Build) -> tuple[ir.Value, ir.Value]:
     emitter = build.emitter
     int32, int64 = ir.DataType.INT32, ir.DataType.INT64
     mask = build.inputs.attention_mask
-
-    def dimension(axis: int, name: str) -> ir.Value:
-        return emitter.op(
-            "Shape",
-            [mask],
-            name=name,
-            shape=(1,),
-            dtype=int64,
-            attributes={"start": axis, "end": axis + 1},
-        )
-
-    batch, total = dimension(0, "attention.batch"), dimension(1, "attention.total")
+    batch, total = emit_dimension(build, mask, 0), emit_dimension(build, mask, 1)
     scalar = emitter.op(
         "Squeeze",
         [total, emitter.integers(0)],

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from assay.blocks.build import Build
 
-__all__ = ["emit_full_mask", "emit_padding_bias", "emit_slots"]
+__all__ = ["emit_dimension", "emit_full_mask", "emit_padding_bias", "emit_slots"]
 
 INT64, BOOL = ir.DataType.INT64, ir.DataType.BOOL
 
@@ -26,10 +26,9 @@ def emit_padding_bias(build: Build) -> ir.Value:
         target = emitter.op(
             "Concat",
             [
-                _dimension(build, build.inputs.input_ids, 0),
+                emitter.integers(1, 1),
+                emit_dimension(build, build.inputs.input_ids, 1),
                 emitter.integers(1),
-                _dimension(build, build.inputs.input_ids, 1),
-                _dimension(build, build.inputs.attention_mask, 1),
             ],
             name="attention_mask.target_shape",
             shape=(4,),
@@ -81,7 +80,8 @@ def _emit_padding_row(build: Build) -> ir.Value:
     return build.emitter.once("padding row", emit)
 
 
-def _dimension(build: Build, value: ir.Value, axis: int) -> ir.Value:
+def emit_dimension(build: Build, value: ir.Value, axis: int) -> ir.Value:
+    """Emit one dimension of a value, int64 [1]."""
     name = f"{value.name}.dim{axis}"
     return build.emitter.once(
         ("dimension", value.name, axis),
@@ -140,7 +140,7 @@ def _emit_slots(build: Build) -> tuple[ir.Value, ir.Value]:
     def scalar(value: ir.Value, axis: int, name: str) -> ir.Value:
         return emitter.op(
             "Squeeze",
-            [_dimension(build, value, axis), emitter.integers(0)],
+            [emit_dimension(build, value, axis), emitter.integers(0)],
             name=name,
             shape=(),
             dtype=INT64,
