@@ -15,7 +15,6 @@ from assay.errors import OptionError, OutputError, RuntimeFolderError
 from assay.graph import DecoderGraph, ExportOptions, build_decoder_graph
 from assay.runtime import load_once
 from assay.spec import DecoderPlan, ResolvedModel, resolve_model
-from assay.spec.vocabulary import Attention
 from assay.spec.weights import WeightMap
 from assay.writers.folder import check_target, new_folder
 from assay.writers.onnx_genai import (
@@ -273,12 +272,9 @@ def _find_context_length(plan: DecoderPlan) -> int:
     cached keys keep the old ones; so by default a sequence ends there (docs/decisions/0005).
     """
     trained = [
-        branch.mixer.rope.original_max_position_embeddings
-        for layer in plan.layers
-        for branch in layer.branches
-        if isinstance(branch.mixer, Attention)
-        and branch.mixer.rope is not None
-        and branch.mixer.rope.kind in ("dynamic", "longrope")
+        attention.rope.original_max_position_embeddings
+        for attention in plan.attentions
+        if attention.rope is not None and attention.rope.kind in ("dynamic", "longrope")
     ]
     return min([plan.max_position_embeddings, *(length for length in trained if length)])
 

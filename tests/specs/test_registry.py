@@ -93,6 +93,19 @@ def test_bad_configs_are_refused(change: dict[str, Any], message: str) -> None:
         resolve_model({**TINY, **change}, where="config.json")
 
 
+def test_a_mistral_file_with_layer_types_is_a_ministral() -> None:
+    """As transformers' AutoConfig reads it. proves: B3. Control: without the key it isn't."""
+    facts = {**TINY, "model_type": "mistral", "head_dim": 16, "sliding_window": 40}
+    types = ["full_attention"] + ["sliding_attention"] * (TINY["num_hidden_layers"] - 1)
+    mixed = resolve_model({**facts, "layer_types": types}, where="c")
+    assert mixed.spec.model_type == "ministral"
+    windows = [attention.window for attention in mixed.plan.attentions]
+    assert windows == [None] + [40] * (len(types) - 1)
+    plain = resolve_model(facts, where="c")
+    assert plain.spec.model_type == "mistral"
+    assert {attention.window for attention in plain.plan.attentions} == {40}
+
+
 def test_a_key_that_the_user_vouches_for_is_let_through() -> None:
     """--ignore-config-key."""
     resolve_model({**TINY, "surprise": 3}, where="c", ignored_config_keys=("surprise",))

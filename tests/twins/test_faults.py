@@ -120,9 +120,7 @@ def _scale_one_head(
     """Return a change of the first head's rows in q (0), k (1) or v (2) of layer 0."""
     with open_checkpoint(source) as checkpoint:
         plan = resolve_checkpoint(checkpoint, ExportOptions()).plan
-    attention = next(
-        branch.mixer for branch in plan.layers[0].branches if isinstance(branch.mixer, Attention)
-    )
+    attention = plan.attentions[0]
     path = f"{plan.layers_name.replace(LAYER, '0')}.{attention.name}"
     projection = list_qkv(attention, path, plan.hidden_size)[which]
     start = projection.rows[0][0] if projection.rows else 0

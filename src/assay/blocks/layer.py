@@ -11,7 +11,7 @@ from assay.blocks.build import Build
 from assay.blocks.linear import emit_add
 from assay.blocks.mlp import emit_mlp
 from assay.blocks.norm import emit_norm, emit_skip_norm
-from assay.spec.vocabulary import Attention, Branch, Layer, Norm
+from assay.spec.vocabulary import Attention, Branch, Layer, Mixer, Mlp, Norm, Sum
 
 __all__ = ["Residual", "emit_layer", "emit_residual_norm"]
 
@@ -34,13 +34,9 @@ class LayerState:
 
 def emit_layer(build: Build, state: LayerState, layer: Layer, path: str, hidden_size: int) -> None:
     """Emit one layer, moving `state` on."""
-    if layer.parallel:
-        _emit_parallel(build, state, layer, path, hidden_size)
-        return
     for branch in layer.branches:
-        x, residual = emit_residual_norm(build, state.residual, branch.norm, path, hidden_size)
-        added = _emit_branch(build, state, branch, x, path, hidden_size)
-        state.residual = Residual(residual, added)
+        x, stream = emit_residual_norm(build, state.residual, branch.norm, path, hidden_size)
+        state.residual = Residual(stream, _emit_branch(build, state, branch, x, path, hidden_size))
 
 
 def emit_residual_norm(
@@ -51,7 +47,7 @@ def emit_residual_norm(
     stream, pending = residual.stream, residual.pending
     if norm is None:
         if pending is not None:
-            stream = emit_add(build, stream, pending, _add_name(pending))
+            stream = emit_add(build, stream, pending, f"{_name_of(pending)}.residual")
         return stream, stream
     name = _norm_name(build, norm, path)
     tensors = _join(path, norm.name) if norm.name else None
@@ -60,33 +56,12 @@ def emit_residual_norm(
     return emit_skip_norm(build, stream, pending, norm, name, tensors, hidden_size, shape)
 
 
-def _emit_parallel(
-    build: Build, state: LayerState, layer: Layer, path: str, hidden_size: int
-) -> None:
-    """Emit branches that all read the layer's input, and add what they give."""
-    x, stream = emit_residual_norm(build, state.residual, layer.shared_norm, path, hidden_size)
-    added: ir.Value | None = None
-    for branch in layer.branches:
-        own = x
-        if branch.norm is not None:
-            assert layer.shared_norm is None, "a shared norm and a branch's own"
-            own, _ = emit_residual_norm(build, Residual(stream), branch.norm, path, hidden_size)
-        value = _emit_branch(build, state, branch, own, path, hidden_size)
-        added = value if added is None else emit_add(build, added, value, f"{path}.branches")
-    state.residual = Residual(stream, added)
-
-
 def _emit_branch(
     build: Build, state: LayerState, branch: Branch, x: ir.Value, path: str, hidden_size: int
 ) -> ir.Value:
-    """Emit multiplier * post_norm(mixer(x))."""
-    mixer, shape = branch.mixer, ("batch", "sequence", hidden_size)
-    mixer_path = f"{path}.{mixer.name}"
-    if isinstance(mixer, Attention):
-        value = emit_attention(build, x, mixer, mixer_path, hidden_size, state.slot)
-        state.slot += 1
-    else:
-        value = emit_mlp(build, x, mixer, mixer_path, hidden_size)
+    """Emit multiplier * post_norm(mixer(x)); the norm in front of the mixer stands in x."""
+    shape = ("batch", "sequence", hidden_size)
+    value = _emit_mixer(build, state, branch.mixer, x, path, hidden_size)
     if branch.post_norm is not None:
         norm = branch.post_norm
         assert norm.name is not None
@@ -95,9 +70,36 @@ def _emit_branch(
     if branch.multiplier != 1.0:
         scalar = build.emitter.scalar(float(branch.multiplier))
         value = build.emitter.op(
-            "Mul", [value, scalar], name=f"{mixer_path}.multiplied", shape=shape
+            "Mul", [value, scalar], name=f"{_name_of(value)}.multiplied", shape=shape
         )
     return value
+
+
+def _emit_mixer(
+    build: Build, state: LayerState, mixer: Mixer, x: ir.Value, path: str, hidden_size: int
+) -> ir.Value:
+    if isinstance(mixer, Attention):
+        value = emit_attention(build, x, mixer, f"{path}.{mixer.name}", hidden_size, state.slot)
+        state.slot += 1
+        return value
+    if isinstance(mixer, Mlp):
+        return emit_mlp(build, x, mixer, f"{path}.{mixer.name}", hidden_size)
+    assert isinstance(mixer, Sum), mixer
+    return _emit_sum(build, state, mixer, x, path, hidden_size)
+
+
+def _emit_sum(
+    build: Build, state: LayerState, mixer: Sum, x: ir.Value, path: str, hidden_size: int
+) -> ir.Value:
+    """Emit branches that all read x, and add what they give."""
+    values = []
+    for branch in mixer.branches:
+        own, _ = emit_residual_norm(build, Residual(x), branch.norm, path, hidden_size)
+        values.append(_emit_branch(build, state, branch, own, path, hidden_size))
+    total = values[0]
+    for value in values[1:]:
+        total = emit_add(build, total, value, f"{_name_of(value)}.summed")
+    return total
 
 
 def _join(path: str, name: str) -> str:
@@ -113,5 +115,6 @@ def _norm_name(build: Build, norm: Norm, path: str) -> str:
     return _join(path, f"norm_{counter[0]}")
 
 
-def _add_name(pending: ir.Value) -> str:
-    return f"{str(pending.name).rsplit('/', 1)[0]}.residual"
+def _name_of(value: ir.Value) -> str:
+    """Return the name of the node that gives a value."""
+    return str(value.name).rsplit("/", 1)[0]

@@ -11,18 +11,40 @@ import math
 import types
 import typing
 from collections.abc import Hashable, Mapping
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from assay.errors import ConfigError
 
-__all__ = ["check_facts", "check_number"]
+__all__ = ["Above", "AtLeast", "check_facts", "check_number"]
 
-# Floats that must be above zero; a window, a width or a count is an int and at least 1 anyway.
-_ABOVE_ZERO = frozenset(
-    {"theta", "rotated_fraction", "factor", "attention_factor", "beta_fast", "beta_slow"}
-    | {"low_freq_factor", "high_freq_factor", "softcap", "clip_qkv"}
-)
-_AT_LEAST_ZERO = frozenset({"eps", "offset"})
+
+@dataclass(frozen=True)
+class AtLeast:
+    """In an annotation: the smallest value that makes sense."""
+
+    limit: int
+
+    def allows(self, value: float) -> bool:
+        """Whether a number is large enough."""
+        return value >= self.limit
+
+    def __str__(self) -> str:
+        return f"at least {self.limit}"
+
+
+@dataclass(frozen=True)
+class Above:
+    """In an annotation: a bound that a value must exceed."""
+
+    limit: int
+
+    def allows(self, value: float) -> bool:
+        """Whether a number is large enough."""
+        return value > self.limit
+
+    def __str__(self) -> str:
+        return f"above {self.limit}"
 
 
 def check_facts(part: Any, where: str, keys: Mapping[str, str]) -> None:
@@ -33,12 +55,11 @@ def check_facts(part: Any, where: str, keys: Mapping[str, str]) -> None:
     """
     for name, annotation in _hints(type(part)).items():  # type: ignore[arg-type]  # hashable
         value = getattr(part, name)
-        expected = _find_fault(name, value, annotation)
-        if expected:
+        if not _has_kind(value, annotation):
             raise ConfigError(
                 where,
                 f"{keys.get(name) or f'{name} of the {type(part).__name__}'} is {value!r}",
-                expected=expected,
+                expected=_describe(annotation),
                 next_step="Correct it in config.json, as the model's authors publish it.",
             )
 
@@ -54,26 +75,14 @@ def check_number(value: Any, where: str, name: str, *, above_zero: bool = False)
 
 @functools.cache
 def _hints(cls: Hashable) -> dict[str, Any]:
-    return get_type_hints(cls)
-
-
-def _find_fault(name: str, value: Any, annotation: Any) -> str:
-    """Say what should stand there; "" where the value is right."""
-    if not _has_kind(value, annotation):
-        return _describe(annotation)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return ""
-    if name in _AT_LEAST_ZERO:
-        return "" if value >= 0 else "at least 0"
-    if name in _ABOVE_ZERO:
-        return "" if value > 0 else "a number above 0"
-    if isinstance(value, int) and annotation is not float and value < 1:
-        return "" if _allows_float(annotation) else "an integer of at least 1"
-    return ""
+    return get_type_hints(cls, include_extras=True)
 
 
 def _has_kind(value: Any, annotation: Any) -> bool:
     origin = get_origin(annotation)
+    if origin is Annotated:
+        kind, *limits = get_args(annotation)
+        return _has_kind(value, kind) and all(limit.allows(value) for limit in limits)
     if origin in (Union, types.UnionType):
         return any(_has_kind(value, choice) for choice in get_args(annotation))
     if origin is Literal:
@@ -92,10 +101,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _allows_float(annotation: Any) -> bool:
-    return float in get_args(annotation)
-
-
 def _describe(annotation: Any) -> str:
     names = {int: "an integer", float: "a finite number", bool: "true or false", str: "a text"}
     if annotation in names:
@@ -103,6 +108,8 @@ def _describe(annotation: Any) -> str:
     if annotation is type(None):
         return "null"
     origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return f"{_describe(parts[0])}, {', '.join(str(limit) for limit in parts[1:])}"
     if origin in (Union, types.UnionType):
         return " or ".join(_describe(part) for part in parts)
     if origin is Literal:

@@ -63,6 +63,7 @@ class ModelSpec:
     """All facts about one `model_type`; a section that is None has nothing to say.
 
     model_type: config.model_type, the key of the registry.
+    becomes: (config key, model type): a file of this type that has the key is of the other type.
     architectures: class names in config.architectures.
     modeling_source: where the reference implementation lives.
     min_transformers_version: the first release that has it ("" for remote code).
@@ -70,6 +71,7 @@ class ModelSpec:
 
     model_type: str
     architectures: tuple[str, ...]
+    becomes: tuple[tuple[str, str], ...] = ()
     modeling_source: Literal["transformers", "remote_code"] = "transformers"
     min_transformers_version: str = "4.57.0"
     config_spec: ConfigSpec | None = None

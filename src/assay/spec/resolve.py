@@ -9,7 +9,14 @@ from assay.errors import ConfigError
 from assay.spec.config import ModelConfig
 from assay.spec.kinds import check_facts
 from assay.spec.markers import ByLayer, ByLayerType, Derived, Key, Marker, OrElse, When
-from assay.spec.vocabulary import Attention, Decoder, DecoderPlan, FusedQkv, Layer
+from assay.spec.vocabulary import (
+    Attention,
+    Decoder,
+    DecoderPlan,
+    FusedQkv,
+    Layer,
+    walk_mixers,
+)
 
 __all__ = ["Context", "resolve_decoder"]
 
@@ -124,9 +131,9 @@ def _resolve_as(context: Context, value: T) -> T:
 
 
 def _check_layer(layer: Layer, config: ModelConfig, index: int) -> None:
-    for branch in layer.branches:
-        if isinstance(branch.mixer, Attention):
-            _check_attention(branch.mixer, config, index)
+    for mixer in walk_mixers(layer.branches):
+        if isinstance(mixer, Attention):
+            _check_attention(mixer, config, index)
 
 
 def _check_attention(attention: Attention, config: ModelConfig, index: int) -> None:

@@ -39,7 +39,7 @@ def resolve_model(
     where: names the file in errors. ignored_config_keys: unknown keys that the user vouches for.
     Raises UnknownArchitectureError, or ConfigError for a key or value that we can't honour.
     """
-    spec = get_spec(str(config.get("model_type")))
+    spec = _find_spec(config)
     if spec.text_part is not None:
         return _resolve_text_part(spec, config, where, ignored_config_keys)
     if spec.decoder_spec is None or spec.runtime_spec is None:
@@ -55,6 +55,14 @@ def resolve_model(
     return ResolvedModel(
         spec, plan, config, (spec.weights_spec,), spec.runtime_spec.genai_model_type
     )
+
+
+def _find_spec(config: Mapping[str, Any]) -> ModelSpec:
+    spec = get_spec(str(config.get("model_type")))
+    for key, other in spec.becomes:
+        if key in config:
+            return get_spec(other)
+    return spec
 
 
 def _resolve_text_part(

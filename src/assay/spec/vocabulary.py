@@ -8,10 +8,18 @@ relative to the part that holds them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from assay.spec.kinds import Above, AtLeast
 
 LAYER = "{layer}"  # stands for the layer's number in a module path
+
+Count = Annotated[int, AtLeast(1)]
+Index = Annotated[int, AtLeast(0)]
+Positive = Annotated[float, Above(0)]
+NotNegative = Annotated[float, AtLeast(0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +35,7 @@ class Norm:
 
     name: str | None
     kind: Literal["rms", "layer"]
-    eps: float
+    eps: NotNegative
     weight: bool = True
     bias: bool = False
     offset: float = 0.0
@@ -76,22 +84,22 @@ class Rope:
     """
 
     kind: Literal["default", "linear", "dynamic", "yarn", "longrope", "llama3", "proportional"]
-    theta: float
-    dim: int
-    head_dim: int
-    max_position_embeddings: int
+    theta: Positive
+    dim: Count
+    head_dim: Count
+    max_position_embeddings: Count
     pairing: Literal["halves", "pairs"] = "halves"
-    rotated_fraction: float = 1.0
-    factor: float | None = None
-    original_max_position_embeddings: int | None = None
-    attention_factor: float | None = None
-    beta_fast: float | None = None
-    beta_slow: float | None = None
+    rotated_fraction: Positive = 1.0
+    factor: Positive | None = None
+    original_max_position_embeddings: Count | None = None
+    attention_factor: Positive | None = None
+    beta_fast: Positive | None = None
+    beta_slow: Positive | None = None
     mscale: float | None = None
     mscale_all_dim: float | None = None
     truncate: bool = True
-    low_freq_factor: float | None = None
-    high_freq_factor: float | None = None
+    low_freq_factor: Positive | None = None
+    high_freq_factor: Positive | None = None
     short_factor: tuple[float, ...] | None = None
     long_factor: tuple[float, ...] | None = None
 
@@ -106,16 +114,16 @@ class Attention:
     """
 
     name: str
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
+    num_heads: Count
+    num_kv_heads: Count
+    head_dim: Count
     qkv: SplitQkv | FusedQkv
     o_proj: Linear
     scale: float
     rope: Rope | None = None
-    window: int | None = None
-    softcap: float | None = None
-    clip_qkv: float | None = None
+    window: Count | None = None
+    softcap: Positive | None = None
+    clip_qkv: Positive | None = None
     q_norm: Norm | None = None
     k_norm: Norm | None = None
     qk_norm_before_rope: bool = True
@@ -130,7 +138,7 @@ class Mlp:
     """
 
     name: str
-    width: int
+    width: Count
     activation: str
     down: Linear
     gate: Linear | None = None
@@ -139,10 +147,23 @@ class Mlp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Branch:
-    """One addition to the residual stream: x + multiplier * post_norm(mixer(norm(x)))."""
+class Sum:
+    """A mixer made of branches side by side: each reads the same input, and their outputs add up.
 
-    mixer: Attention | Mlp
+    A norm for all of them stands on the branch that holds the sum; a norm for one, on its own.
+    """
+
+    branches: tuple[Branch, ...]
+
+
+Mixer = Attention | Mlp | Sum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Branch:
+    """multiplier * post_norm(mixer(norm(x))): in a layer, added to the residual stream x."""
+
+    mixer: Attention | Mlp | Sum
     norm: Norm | None = None
     post_norm: Norm | None = None
     multiplier: float = 1.0
@@ -150,14 +171,9 @@ class Branch:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer:
-    """Residual branches, one after the other, or side by side on the same input.
-
-    shared_norm: where branches lie side by side, the one norm that feeds them all.
-    """
+    """Residual branches, one after the other."""
 
     branches: tuple[Branch, ...]
-    parallel: bool = False
-    shared_norm: Norm | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,8 +181,8 @@ class LearnedPositions:
     """A table of position vectors added to the embedding; row = position + offset."""
 
     name: str
-    num_positions: int
-    offset: int = 0
+    num_positions: Count
+    offset: Index = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +205,7 @@ class Head:
     tied: bool
     bias: bool = False
     multiplier: float = 1.0
-    softcap: float | None = None
+    softcap: Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,10 +215,10 @@ class Decoder:
     layers_name: module path with `{layer}`. layer_types: one name per layer, for by_layer_type.
     """
 
-    vocab_size: int
-    hidden_size: int
-    num_layers: int
-    max_position_embeddings: int
+    vocab_size: Count
+    hidden_size: Count
+    num_layers: Count
+    max_position_embeddings: Count
     embedding: Embedding
     layers_name: str
     layer: Layer
@@ -215,11 +231,30 @@ class Decoder:
 class DecoderPlan:
     """The decoder of one checkpoint: a `Decoder` with every marker resolved, layer by layer."""
 
-    vocab_size: int
-    hidden_size: int
-    max_position_embeddings: int
+    vocab_size: Count
+    hidden_size: Count
+    max_position_embeddings: Count
     embedding: Embedding
     layers_name: str
     layers: tuple[Layer, ...]
     final_norm: Norm | None
     head: Head
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """Every attention, in the order of the cache slots."""
+        return tuple(
+            mixer
+            for layer in self.layers
+            for mixer in walk_mixers(layer.branches)
+            if isinstance(mixer, Attention)
+        )
+
+
+def walk_mixers(branches: tuple[Branch, ...]) -> Iterator[Attention | Mlp]:
+    """Yield the mixers of branches in order, those inside a `Sum` in its place."""
+    for branch in branches:
+        if isinstance(branch.mixer, Sum):
+            yield from walk_mixers(branch.mixer.branches)
+        else:
+            yield branch.mixer

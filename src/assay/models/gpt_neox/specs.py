@@ -1,13 +1,38 @@
 """gpt_neox: q, k, v interleaved head by head in one tensor, both branches on the layer's input."""
 
 from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
-from assay.spec.markers import key
+from assay.spec.markers import key, when
 from assay.spec.patterns import attention, decoder, layer_norm, plain_mlp
 from assay.spec.rope import rope_from_config
 from assay.spec.rules import HIDDEN_PER_HEAD, size
-from assay.spec.vocabulary import LAYER, Branch, Embedding, FusedQkv, Head, Layer, Linear
+from assay.spec.vocabulary import LAYER, Branch, Embedding, FusedQkv, Head, Layer, Linear, Sum
 
 EPS = key("layer_norm_eps")
+BRANCHES = (
+    Branch(
+        norm=layer_norm("input_layernorm", eps=EPS),
+        mixer=attention(
+            name="attention",
+            num_kv_heads=size("num_attention_heads"),
+            head_dim=HIDDEN_PER_HEAD,
+            qkv=FusedQkv(
+                linear=Linear(name="query_key_value", bias=key("attention_bias")),
+                rows="per_head",
+            ),
+            o_proj=Linear(name="dense", bias=key("attention_bias")),
+            rope=rope_from_config(
+                head_dim=HIDDEN_PER_HEAD,
+                theta_keys=("rotary_emb_base", "rope_theta"),
+                fraction_keys=("rotary_pct", "partial_rotary_factor"),
+                default_fraction=0.25,
+            ),
+        ),
+    ),
+    Branch(
+        norm=layer_norm("post_attention_layernorm", eps=EPS),
+        mixer=plain_mlp("dense_h_to_4h", "dense_4h_to_h", bias=True),
+    ),
+)
 
 register(
     ModelSpec(
@@ -37,33 +62,10 @@ register(
             ),
         ),
         decoder_spec=decoder(
-            layer=Layer(
-                parallel=key("use_parallel_residual"),
-                branches=(
-                    Branch(
-                        norm=layer_norm("input_layernorm", eps=EPS),
-                        mixer=attention(
-                            name="attention",
-                            num_kv_heads=size("num_attention_heads"),
-                            head_dim=HIDDEN_PER_HEAD,
-                            qkv=FusedQkv(
-                                linear=Linear(name="query_key_value", bias=key("attention_bias")),
-                                rows="per_head",
-                            ),
-                            o_proj=Linear(name="dense", bias=key("attention_bias")),
-                            rope=rope_from_config(
-                                head_dim=HIDDEN_PER_HEAD,
-                                theta_keys=("rotary_emb_base", "rope_theta"),
-                                fraction_keys=("rotary_pct", "partial_rotary_factor"),
-                                default_fraction=0.25,
-                            ),
-                        ),
-                    ),
-                    Branch(
-                        norm=layer_norm("post_attention_layernorm", eps=EPS),
-                        mixer=plain_mlp("dense_h_to_4h", "dense_4h_to_h", bias=True),
-                    ),
-                ),
+            layer=when(
+                key("use_parallel_residual"),
+                Layer(branches=(Branch(mixer=Sum(branches=BRANCHES)),)),
+                Layer(branches=BRANCHES),
             ),
             embedding=Embedding(name="gpt_neox.embed_in"),
             layers_name=f"gpt_neox.layers.{LAYER}",

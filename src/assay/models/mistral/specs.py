@@ -11,6 +11,7 @@ register(
     ModelSpec(
         model_type="mistral",
         architectures=("MistralForCausalLM",),
+        becomes=(("layer_types", "ministral"),),  # as transformers' AutoConfig does
         config_spec=ConfigSpec(
             defaults={
                 "vocab_size": 32000,

@@ -5,7 +5,7 @@ from assay.spec.markers import key, when
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, layer_norm, plain_mlp
 from assay.spec.rope import rope_from_config
 from assay.spec.rules import HEAD_DIM
-from assay.spec.vocabulary import Branch, Head, Layer, Linear
+from assay.spec.vocabulary import Branch, Head, Linear, Sum
 
 EPS = key("layer_norm_eps")
 
@@ -31,32 +31,33 @@ register(
         ),
         weights_spec=WeightsSpec(ignored=LLAMA_IGNORED),
         decoder_spec=decoder(
-            layer=Layer(
-                parallel=True,
-                shared_norm=layer_norm("input_layernorm", eps=EPS),
-                branches=(
-                    Branch(
-                        mixer=attention(
-                            bias=True,
-                            o_proj=Linear(name="dense", bias=True),
-                            q_norm=when(
-                                key("qk_layernorm"),
-                                layer_norm("q_layernorm", eps=EPS, scope="head"),
-                                None,
-                            ),
-                            k_norm=when(
-                                key("qk_layernorm"),
-                                layer_norm("k_layernorm", eps=EPS, scope="head"),
-                                None,
-                            ),
-                            rope=rope_from_config(
-                                head_dim=HEAD_DIM,
-                                fraction_keys=("partial_rotary_factor",),
-                                default_fraction=0.5,
-                            ),
-                        )
-                    ),
-                    Branch(mixer=plain_mlp("fc1", "fc2", bias=True)),
+            Branch(
+                norm=layer_norm("input_layernorm", eps=EPS),
+                mixer=Sum(
+                    branches=(
+                        Branch(
+                            mixer=attention(
+                                bias=True,
+                                o_proj=Linear(name="dense", bias=True),
+                                q_norm=when(
+                                    key("qk_layernorm"),
+                                    layer_norm("q_layernorm", eps=EPS, scope="head"),
+                                    None,
+                                ),
+                                k_norm=when(
+                                    key("qk_layernorm"),
+                                    layer_norm("k_layernorm", eps=EPS, scope="head"),
+                                    None,
+                                ),
+                                rope=rope_from_config(
+                                    head_dim=HEAD_DIM,
+                                    fraction_keys=("partial_rotary_factor",),
+                                    default_fraction=0.5,
+                                ),
+                            )
+                        ),
+                        Branch(mixer=plain_mlp("fc1", "fc2", bias=True)),
+                    )
                 ),
             ),
             final_norm=layer_norm("model.final_layernorm", eps=EPS),

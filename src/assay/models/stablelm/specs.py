@@ -5,7 +5,7 @@ from assay.spec.markers import key, when
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, layer_norm
 from assay.spec.rope import rope_from_config
 from assay.spec.rules import HIDDEN_PER_HEAD
-from assay.spec.vocabulary import Branch, Layer, Norm
+from assay.spec.vocabulary import Branch, Layer, Norm, Sum
 
 EPS = key("layer_norm_eps")
 
@@ -54,9 +54,14 @@ register(
             layer=when(
                 key("use_parallel_residual"),
                 Layer(
-                    parallel=True,
-                    shared_norm=INPUT_NORM,
-                    branches=(Branch(mixer=ATTENTION), Branch(mixer=gated_mlp())),
+                    branches=(
+                        Branch(
+                            norm=INPUT_NORM,
+                            mixer=Sum(
+                                branches=(Branch(mixer=ATTENTION), Branch(mixer=gated_mlp()))
+                            ),
+                        ),
+                    )
                 ),
                 Layer(
                     branches=(

@@ -7,7 +7,7 @@ from typing import Any
 
 from assay.blocks.cache import PAST_KEY, PAST_VALUE, PRESENT_KEY, PRESENT_VALUE
 from assay.errors import ConfigError
-from assay.spec.vocabulary import Attention, DecoderPlan
+from assay.spec.vocabulary import DecoderPlan
 
 __all__ = ["MODEL_FILE", "build_genai_config", "find_eos_token_ids"]
 
@@ -109,13 +109,10 @@ def _check_kind(key: str, value: Any, kind: type) -> Any:
 
 
 def _describe_decoder(plan: DecoderPlan, input_names: Collection[str]) -> dict[str, Any]:
-    attentions = [
-        branch.mixer
-        for layer in plan.layers
-        for branch in layer.branches
-        if isinstance(branch.mixer, Attention)
-    ]
+    attentions = plan.attentions
     first = attentions[0]
+    shapes = {(attention.num_kv_heads, attention.head_dim) for attention in attentions}
+    assert len(shapes) == 1, "genai_config.json has one cache shape for all layers"
     return {
         "filename": MODEL_FILE,
         "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
