@@ -95,7 +95,7 @@ def test_bad_configs_are_refused(change: dict[str, Any], message: str) -> None:
 
 def test_a_mistral_file_with_layer_types_is_a_ministral() -> None:
     """As transformers' AutoConfig reads it. proves: B3. Control: without the key it isn't."""
-    facts = {**TINY, "model_type": "mistral", "head_dim": 16, "sliding_window": 40}
+    facts = {**TINY, "model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 40}
     types = ["full_attention"] + ["sliding_attention"] * (TINY["num_hidden_layers"] - 1)
     mixed = resolve_model({**facts, "layer_types": types}, where="c")
     assert mixed.spec.model_type == "ministral"
