@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from assay.errors import RuntimeFolderError
 from assay.verification.folder import ModelFolder
+from assay.verification.streaming import find_stream
 from assay.verification.weights import PackedTensor, decode_rows
 
 if TYPE_CHECKING:
@@ -39,14 +40,63 @@ class MatchedRows:
 
 
 class Parameters:
-    """The reference's 2-D parameters by name; tied ones appear under each name."""
+    """The reference's 2-D parameters by name; tied ones appear under each name.
+
+    They lie in the model, or in a checkpoint from which they are read as they are used.
+    """
 
     def __init__(self, model: torch.nn.Module) -> None:
+        self.stream = find_stream(model)
         self.by_name = {
             name: parameter
             for name, parameter in model.named_parameters(remove_duplicate=False)
             if parameter.ndim == 2
         }
+        self._last: tuple[str, npt.NDArray[np.float32]] | None = None
+
+    def read(
+        self, name: str, index_R: npt.NDArray[np.int64], *, transposed: bool
+    ) -> npt.NDArray[np.float32]:
+        """Rows of a parameter, or columns of a transposed one, as the original has them."""
+        if self.stream is None:
+            weight = self.by_name[name].detach().numpy()
+            return np.asarray((weight.T if transposed else weight)[index_R], np.float32)
+        if transposed:
+            columns: npt.NDArray[np.float32] = self._read_whole(name).T[index_R]
+            return columns
+        first, last = int(index_R.min()), int(index_R.max()) + 1
+        if last - first <= 2 * len(index_R):
+            stretch = self.stream.read_rows(name, first, last)
+            return np.asarray(stretch[index_R - first])
+        rows = [self.stream.read_rows(name, row, row + 1) for row in index_R.tolist()]
+        return np.concatenate(rows)
+
+    def replace(self, stretch: MatchedRows, folder: ModelFolder, tensor: PackedTensor) -> None:
+        """Let the reference compute with the decoded values of a stretch from now on."""
+        if self.stream is None:
+            self._write(stretch, folder, tensor)
+            return
+        twin = self.by_name[stretch.parameter]
+        for name, parameter in self.by_name.items():
+            if parameter is twin:
+                change = _Overlay(stretch, folder, tensor)
+                self.stream.overlays.setdefault(name, []).append(change)
+
+    def _write(self, stretch: MatchedRows, folder: ModelFolder, tensor: PackedTensor) -> None:
+        import torch
+
+        weight = self.by_name[stretch.parameter].detach()
+        weight = weight.T if stretch.transposed else weight
+        inside = slice(stretch.start, stretch.start + len(stretch.rows_R))
+        for rows, decoded in decode_rows(folder, tensor, rows=inside):
+            own = slice(rows.start - stretch.start, rows.stop - stretch.start)
+            weight[torch.from_numpy(stretch.rows_R[own])] = torch.from_numpy(decoded.weight_NK)
+
+    def _read_whole(self, name: str) -> npt.NDArray[np.float32]:
+        assert self.stream is not None
+        if self._last is None or self._last[0] != name:
+            self._last = name, self.stream.read_rows(name)
+        return self._last[1]
 
     def find(self, tensor_name: str) -> str | None:
         """The parameter whose dotted name shares the longest end with a checkpoint tensor's.
@@ -64,6 +114,31 @@ class Parameters:
             return None
         left_over = wanted[best:]
         return None if any(part.isdigit() for part in left_over) else names[0]
+
+
+class _Overlay:
+    """Puts decoded values over the rows of a parameter that is read from the checkpoint."""
+
+    def __init__(self, stretch: MatchedRows, folder: ModelFolder, tensor: PackedTensor) -> None:
+        self.stretch, self.folder, self.tensor = stretch, folder, tensor
+
+    def __call__(self, part: slice, values: npt.NDArray[np.float32]) -> None:
+        """Change rows `part` of the parameter, given as `values`, in place."""
+        stretch, start = self.stretch, self.stretch.start
+        if stretch.transposed:
+            inside = slice(start, start + len(stretch.rows_R))
+            for rows, decoded in decode_rows(self.folder, self.tensor, rows=inside):
+                columns = stretch.rows_R[rows.start - start : rows.stop - start]
+                values[:, columns] = decoded.weight_NK.T[part]
+            return
+        wanted = np.flatnonzero((stretch.rows_R >= part.start) & (stretch.rows_R < part.stop))
+        if not len(wanted):
+            return
+        inside = slice(start + int(wanted[0]), start + int(wanted[-1]) + 1)
+        for rows, decoded in decode_rows(self.folder, self.tensor, rows=inside):
+            targets = stretch.rows_R[rows.start - start : rows.stop - start]
+            own = (targets >= part.start) & (targets < part.stop)
+            values[targets[own] - part.start] = decoded.weight_NK[own]
 
 
 def _shared_length(a: Sequence[str], b: Sequence[str]) -> int:
@@ -154,8 +229,7 @@ def _match_stretch(
             if height < len(weight_NK) - start and "embedding" in roles:
                 continue
             probes = np.unique(np.linspace(0, height - 1, num_probes).astype(np.int64))
-            original = parameter.detach().numpy()
-            original = (original.T if transposed else original)[probes]
+            original = parameters.read(name, probes, transposed=transposed)
             score = _correlate_rows(weight_NK[start + probes], original)
             if best is None or score > best[0]:
                 best = score, MatchedRows(start, name, np.arange(height), transposed)

@@ -144,35 +144,31 @@ def _prove_tensor(
     slack = _scale_slack(folder, tensor)
     sums = np.zeros(4)  # squared error, squared norm, off-grid elements, elements in wide groups
     for rows, decoded in decode_rows(folder, tensor):
-        for original_RK, part in _exchange(stretches, rows, decoded, parameters):
+        for original_RK, part in _pair(stretches, rows, decoded, parameters):
             sums += _measure(original_RK, part, tensor, slack)
+    for stretch in stretches:
+        parameters.replace(stretch, folder, tensor)
     size = tensor.num_rows * tensor.num_inputs
     fidelity.rel_l2 = float(np.sqrt(sums[0] / sums[1])) if sums[1] else float(sums[0] > 0)
     fidelity.off_grid, fidelity.wide_groups = float(sums[2] / size), float(sums[3] / size)
     return fidelity
 
 
-def _exchange(
+def _pair(
     stretches: list[MatchedRows], rows: slice, decoded: DecodedRows, parameters: Parameters
 ) -> Iterator[tuple[npt.NDArray[np.float32], DecodedRows]]:
-    """Yield originals beside decoded rows, and overwrite the originals with what was decoded."""
-    import torch
-
+    """Yield originals beside decoded rows."""
     for stretch in stretches:
         start = max(rows.start, stretch.start)
         stop = min(rows.stop, stretch.start + len(stretch.rows_R))
         if start >= stop:
             continue
-        weight = parameters.by_name[stretch.parameter].detach()
-        weight = weight.T if stretch.transposed else weight
-        index = torch.from_numpy(stretch.rows_R[start - stretch.start : stop - stretch.start])
+        index_R = stretch.rows_R[start - stretch.start : stop - stretch.start]
         inside = slice(start - rows.start, stop - rows.start)
         part = DecodedRows(
             decoded.codes_NK[inside], decoded.zero_points_NK[inside], decoded.scales_NK[inside]
         )
-        original_RK = weight[index].numpy()
-        weight[index] = torch.from_numpy(part.weight_NK)
-        yield original_RK, part
+        yield parameters.read(stretch.parameter, index_R, transposed=stretch.transposed), part
 
 
 def _scale_slack(folder: ModelFolder, tensor: PackedTensor) -> float:

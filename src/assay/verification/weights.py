@@ -96,9 +96,13 @@ def find_packed_tensors(folder: ModelFolder) -> list[PackedTensor]:
 
 
 def decode_rows(
-    folder: ModelFolder, tensor: PackedTensor, *, block_elements: int = 1 << 23
+    folder: ModelFolder,
+    tensor: PackedTensor,
+    *,
+    rows: slice | None = None,
+    block_elements: int = 1 << 23,
 ) -> Iterator[tuple[slice, DecodedRows]]:
-    """Decode a tensor a block of rows at a time: (rows, decoded)."""
+    """Decode a tensor, or a stretch of its rows, a block at a time: (rows, decoded)."""
     packed = read_initializer(folder, tensor.packed).reshape(tensor.num_rows, -1)
     scales_NG = read_initializer(folder, tensor.scales).reshape(tensor.num_rows, -1)
     zero_points = read_initializer(folder, tensor.zero_points) if tensor.zero_points else None
@@ -108,12 +112,13 @@ def decode_rows(
     if tensor.group_index:
         group_K = read_initializer(folder, tensor.group_index).astype(np.int64)
     step = max(1, block_elements // tensor.num_inputs)
-    for start in range(0, tensor.num_rows, step):
-        rows = slice(start, min(start + step, tensor.num_rows))
-        codes = _unpack(packed[rows], tensor.bits, tensor.num_inputs)
-        zeros_NG = _unpack_zero_points(zero_points, rows, tensor)
-        scales = scales_NG[rows].astype(np.float32)
-        yield rows, DecodedRows(codes, zeros_NG[:, group_K], scales[:, group_K])
+    whole = rows or slice(0, tensor.num_rows)
+    for start in range(whole.start, whole.stop, step):
+        block = slice(start, min(start + step, whole.stop))
+        codes = _unpack(packed[block], tensor.bits, tensor.num_inputs)
+        zeros_NG = _unpack_zero_points(zero_points, block, tensor)
+        scales = scales_NG[block].astype(np.float32)
+        yield block, DecodedRows(codes, zeros_NG[:, group_K], scales[:, group_K])
 
 
 def read_initializer(folder: ModelFolder, name: str) -> AnyArray:
