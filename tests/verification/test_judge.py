@@ -141,7 +141,7 @@ def test_a_prompt_reaches_past_the_window_or_the_folder_is_unjudged(
     assert verdict.status == "pass"
     assert named(verdict)["window"].passed
     assert named(verdict)["prefill"].metrics["num_positions"] == 16 + 32
-    monkeypatch.setattr("assay.verification.judge._MAX_SCORE_BYTES", 0)
+    monkeypatch.setattr("assay.verification.material._MAX_SCORE_BYTES", 0)
     verdict = verify_folder(folder, checkpoint, use_genai=False, num_tokens=10)
     assert (verdict.status, verdict.exit_code) == ("unjudged", 2)
     assert named(verdict)["window"].passed is None

@@ -6,7 +6,7 @@ from ._bench import BenchReport, bench
 from ._folder import GenaiFolder, read_folder
 from ._generate import Generation, LoadedModel, generate, open_model
 from ._load_once import LoadReport, load_once
-from ._machine import Machine, describe_machine, wait_until_quiet
+from ._machine import Machine, describe_machine, read_available_bytes, wait_until_quiet
 from ._tune import TUNE_NAME, tune
 from ._tune_report import TuneReport
 
@@ -24,6 +24,7 @@ __all__ = [
     "generate",
     "load_once",
     "open_model",
+    "read_available_bytes",
     "read_folder",
     "tune",
     "wait_until_quiet",

@@ -5,6 +5,7 @@ Shapes: B rows, S new tokens, T past and new tokens, V vocabulary. Logits come b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,36 @@ class Candidate:
         padding has position 0, as in onnxruntime-genai.
         Returns logits [B, S or 1, V] and the state after the tokens.
         """
+        signature = self.folder.signature
+        values, mask_BT = self._build_feeds(state, ids_BS, mask_BS)
+        results = self._run(values)
+        caches = {slot.past: results[slot.present] for slot in signature.slots}
+        return _read_logits(results[signature.logits]), State(caches, mask_BT)
+
+    def run_values(self, ids_S: Ids, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        """Values inside the graph, by name, over one prompt; they must be declared in it.
+
+        A session of its own: extra outputs keep the runtime from fusing across them.
+        """
+        import onnx
+
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._proto)
+        declared = {value.name: value for value in self.folder.proto.graph.value_info}
+        proto.graph.output.extend(declared[name] for name in dict.fromkeys(names))
+        session = _open_session(self.folder, proto, self.num_threads)
+        values, _ = self._build_feeds(self.start(), ids_S[None], None)
+        try:
+            results = session.run_with_ort_values(list(names), values)
+        except Exception as exc:
+            _reraise_runtime(exc, str(self.folder.graph_path), "ONNX Runtime can't run the graph")
+            raise
+        return {n: np.asarray(r.numpy(), np.float32) for n, r in zip(names, results, strict=True)}
+
+    def _build_feeds(
+        self, state: State, ids_BS: Ids, mask_BS: Ids | None
+    ) -> tuple[dict[str, Any], Ids]:
+        """Every input of a run by its name, and the mask so far."""
         from onnxruntime import OrtValue
 
         signature = self.folder.signature
@@ -119,9 +150,7 @@ class Candidate:
             for name, array in feeds.items()
             if name
         }
-        results = self._run(values | state.values)
-        caches = {slot.past: results[slot.present] for slot in signature.slots}
-        return _read_logits(results[signature.logits]), State(caches, mask_BT)
+        return values | state.values, mask_BT
 
     def prefill(self, ids_S: Ids) -> Logits:
         """Logits [S, V] of every position of one prompt.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from assay.errors import RuntimeFolderError
 from assay.verification.candidate import Candidate, open_candidate
 from assay.verification.metrics import Agreement, compare_logits
+from assay.verification.positions import tabulate_positions
 from assay.verification.reference import ReferenceRun, find_window, run_with_noise
 from assay.verification.settings import (
     SETTINGS,
@@ -235,12 +236,28 @@ def grade_comparisons(
                 comparison,
             )
     assert worst is not None, name
+    table = _tabulate(comparisons[0], reference) if name == "prefill" else {}
     _, passed, agreement, noise, bound, comparison = worst
-    metrics = asdict(agreement) | {"noise": noise, "num_comparisons": len(comparisons)}
+    metrics = asdict(agreement) | {"noise": noise, "num_comparisons": len(comparisons)} | table
     position = int(comparison.positions_P[agreement.worst_position])
     where = "the prompt" if comparison.sequence < 0 else f"batch row {comparison.sequence}"
     detail = "" if passed else f"worst at token {position} of {where}"
     return Check(name, passed, metrics | {"worst_position": position}, bound, detail)
+
+
+def _tabulate(comparison: Comparison, reference: FloatReference) -> dict[str, Any]:
+    run = reference.run(comparison.sequence)
+    positions = comparison.positions_P
+    noise_P = np.sqrt(
+        run.noise.error_P[positions] / np.maximum(run.noise.norm_P[positions], 1e-300)
+    )
+    table = tabulate_positions(
+        comparison.logits_PV,
+        run.logits_SV[positions],
+        token_ids_P=run.ids_S[positions],
+        noise_rel_l2_P=noise_P,
+    )
+    return {"positions": table}
 
 
 def _inapplicable(setting: str, reference: FloatReference) -> str:

@@ -111,7 +111,8 @@ def open_folder(path: str | Path) -> ModelFolder:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    folder = Path(path)
+    given = Path(path)
+    folder = given.parent if given.suffix == ".onnx" else given
     if not folder.is_dir():
         raise RuntimeFolderError(
             str(folder), "no such folder", next_step="Give the folder that holds model.onnx."
@@ -124,7 +125,8 @@ def open_folder(path: str | Path) -> ModelFolder:
             "the decoder is split into a pipeline of several graphs",
             next_step="Only folders with one decoder graph can be judged.",
         )
-    graph_path = folder / decoder.get("filename", "model.onnx")
+    named = given if given is not folder else None
+    graph_path = named or _find_graph(folder, decoder.get("filename", "model.onnx"))
     if not graph_path.is_file():
         raise RuntimeFolderError(
             str(folder),
@@ -138,7 +140,18 @@ def open_folder(path: str | Path) -> ModelFolder:
             str(graph_path), "not a readable ONNX file", next_step="Export the model again."
         ) from exc
     manifest = _read_json(folder / "manifest.json")
-    return ModelFolder(folder, graph_path, proto, config, manifest)
+    return ModelFolder(graph_path.parent, graph_path, proto, config, manifest)
+
+
+def _find_graph(folder: Path, name: str) -> Path:
+    """The graph of that name; else the only one in the folder, or in its `onnx` folder."""
+    for place in (folder, folder / "onnx"):
+        found = sorted(place.glob("*.onnx"))
+        if place / name in found:
+            return place / name
+        if len(found) == 1:
+            return found[0]
+    return folder / name
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from assay.errors import RuntimeFolderError, UnjudgedError
+from assay.errors import RuntimeFolderError
 from assay.verification.candidate import open_candidate
 from assay.verification.float_proof import judge_float32, measure_reference
 from assay.verification.folder import ModelFolder, open_folder
 from assay.verification.genai import generate_in_genai, has_genai, judge_generation
 from assay.verification.half_proof import judge_float16, measure_half_reference
-from assay.verification.prompts import build_opening, build_prompts, load_tokenizer
+from assay.verification.layers import match_layers, report_layers, run_layers
+from assay.verification.material import gather_prompts, limit_tokens
+from assay.verification.other_references import (
+    is_model_folder,
+    load_saved_logits,
+    run_folder,
+    save_logits,
+)
+from assay.verification.prompts import build_prompts, load_tokenizer
 from assay.verification.quantized_proof import judge_quantized
 from assay.verification.reference import (
     ReferenceRun,
@@ -25,6 +34,7 @@ from assay.verification.reference import (
     run_with_noise,
 )
 from assay.verification.verdict import Check, Verdict, reach_verdict
+from assay.verification.without_weights import judge_without_weights
 
 if TYPE_CHECKING:
     import torch
@@ -33,9 +43,6 @@ __all__ = ["verify_folder"]
 
 Ids = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
-
-_PAST_WINDOW = 32  # tokens beyond a sliding window that make it show
-_MAX_SCORE_BYTES = 4 << 30
 
 
 def verify_folder(
@@ -46,12 +53,16 @@ def verify_folder(
     num_greedy_tokens: int = 64,
     prompts: Sequence[str | Sequence[int]] | None = None,
     use_genai: bool = True,
+    streamed: bool | None = None,
+    save_to: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Judge an ONNX decoder folder against a checkpoint run in PyTorch.
 
-    reference: a checkpoint folder, a .gguf file or a hub id. prompts: texts or ids instead of
-    the built-in prompt. progress: called with a line before each stage.
+    reference: a checkpoint folder, a .gguf file or a hub id; or an .npz file of saved logits, or
+    another ONNX folder. prompts: texts or ids instead of the built-in prompt. streamed: read the
+    checkpoint a decoder layer at a time; None does so where memory demands it. save_to: a file
+    for the reference's logits. progress: called with a line before each stage.
     Raises RuntimeFolderError when the folder holds no decoder, DependencyError without torch,
     UnjudgedError when the reference can't be loaded.
     """
@@ -59,94 +70,112 @@ def verify_folder(
     opened = open_folder(folder)
     signature = opened.signature  # raises before the slow part
     assert signature.logits
+    if Path(reference).suffix == ".npz" or is_model_folder(Path(reference)):
+        return _verify_without_weights(opened, Path(reference), num_tokens, prompts, tell)
     tell("loading the reference")
-    model = load_reference(reference)
-    limit = _limit_tokens(model, opened, num_tokens)
-    material = _gather_prompts(opened, model, reference, limit, prompts)
+    model = load_reference(reference, streamed=streamed)
+    limit = limit_tokens(model, opened, num_tokens)
+    material = gather_prompts(opened, model, reference, limit, prompts)
     checks: list[Check] = []
     if use_genai:
         tell("generating in onnxruntime-genai")
         checks.append(_check_genai(opened, model, material.opening, num_greedy_tokens))
+    if save_to is not None:
+        save_logits(save_to, run_with_noise(model, material.prompts[0]))
     for index, ids_S in enumerate(material.prompts):
         tell(f"judging {len(ids_S)} tokens")
         if index and opened.is_quantized:
-            model = load_reference(reference)  # the first prompt put decoded weights in place
+            model = load_reference(
+                reference, streamed=streamed
+            )  # the first prompt put decoded weights in place
         found = [_demand_window(c, model) for c in _judge_prompt(opened, model, ids_S)]
         suffix = f" (prompt {index + 1})" if index else ""
         checks += [replace(check, name=check.name + suffix) for check in found]
-    precision = opened.precision + (" with packed weights" if opened.is_quantized else "")
-    return reach_verdict(checks, folder=str(folder), reference=str(reference), precision=precision)
+    return _conclude(opened, reference, checks, material.prompts, prompts)
 
 
-@dataclass(frozen=True)
-class _Material:
-    prompts: list[Ids]
-    opening: Ids
-
-
-def _gather_prompts(
+def _verify_without_weights(
     folder: ModelFolder,
-    model: torch.nn.Module,
-    reference: str | Path,
+    reference: Path,
     num_tokens: int,
     prompts: Sequence[str | Sequence[int]] | None,
-) -> _Material:
-    tokenizer = load_tokenizer(folder.path) or load_tokenizer(Path(reference))
-    config: Any = model.config
-    vocab_size = config.get_text_config().vocab_size
-    special = _special_ids(folder, config)
-    options: dict[str, Any] = {"vocab_size": vocab_size, "tokenizer": tokenizer, "avoid": special}
-    if tokenizer is not None and tokenizer.get_vocab_size() > vocab_size:
-        options["tokenizer"] = None  # it belongs to another model, or the words don't fit
-    return _Material(
-        build_prompts(num_tokens, prompts=prompts, **options), build_opening(**options)
+    tell: Progress,
+) -> Verdict:
+    """Judge against saved logits or another folder's graph."""
+    tell("reading the reference")
+    if reference.suffix == ".npz":
+        truths = [load_saved_logits(reference)]
+    else:
+        options: dict[str, Any] = {
+            "vocab_size": _count_words(reference),
+            "tokenizer": load_tokenizer(folder.path) or load_tokenizer(reference),
+        }
+        limit = folder.config.get("model", {}).get("context_length")
+        most = min(num_tokens, limit) if isinstance(limit, int) and limit > 0 else num_tokens
+        given = build_prompts(most, prompts=prompts, **options)
+        truths = [run_folder(reference, ids_S) for ids_S in given]
+    checks: list[Check] = []
+    for index, truth in enumerate(truths):
+        tell(f"judging {len(truth.prompt.ids_S)} tokens")
+        suffix = f" (prompt {index + 1})" if index else ""
+        try:
+            found = judge_without_weights(folder, truth)
+        except RuntimeFolderError as exc:
+            found = [Check("loads", False, detail=str(exc), outcome="runtime_error")]
+        checks += [replace(check, name=check.name + suffix) for check in found]
+    return _conclude(folder, reference, checks, [t.prompt.ids_S for t in truths], prompts)
+
+
+def _count_words(reference: Path) -> int:
+    """The width of a folder's logits, told by a run."""
+    logits = open_candidate(reference).prefill(np.asarray([1]))
+    return int(logits.shape[-1])
+
+
+def _conclude(
+    folder: ModelFolder,
+    reference: str | Path,
+    checks: list[Check],
+    ids: Sequence[Ids],
+    given: Any,
+) -> Verdict:
+    checks, evidence = _gather_evidence(checks)
+    evidence["prompts"] = [_describe_prompt(ids_S, given) for ids_S in ids]
+    return reach_verdict(
+        checks,
+        folder=str(folder.path),
+        reference=str(reference),
+        precision=folder.precision + (" with packed weights" if folder.is_quantized else ""),
+        evidence=evidence,
     )
 
 
-def _special_ids(folder: ModelFolder, config: Any) -> list[int]:
-    """bos, eos and pad of the folder and the reference."""
-    found: list[int] = []
-    for source in (folder.config.get("model", {}), config.get_text_config().to_dict()):
-        for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
-            value = source.get(key)
-            found += value if isinstance(value, list) else [value]
-    return [i for i in found if isinstance(i, int)]
+def _gather_evidence(checks: list[Check]) -> tuple[list[Check], dict[str, Any]]:
+    """Move tables out of the checks: positions of the folder as it is run, and layers."""
+    evidence: dict[str, Any] = {}
+    kept = []
+    for check in checks:
+        if "layers" in check.metrics:
+            evidence.setdefault("layers", check.metrics["layers"])
+            continue
+        metrics = dict(check.metrics)
+        table = metrics.pop("positions", None)
+        if table is not None and check.name in ("prefill", "end_to_end_prefill"):
+            limit = check.bound.get("rel_l2")
+            if limit is None:
+                table.pop("noise_rel_l2", None)  # of no meaning beside quantization
+            evidence["positions"] = {"setting": check.name, "bound_rel_l2": limit, **table}
+        kept.append(replace(check, metrics=metrics))
+    return kept, evidence
 
 
-def _limit_tokens(model: torch.nn.Module, folder: ModelFolder, num_tokens: int) -> int:
-    """The prompt's length: past the window if that can be, within what model and folder hold.
-
-    dynamic and longrope scaling change their frequencies past the original length, so a cached
-    decode that crosses it equals no full forward; the judge stays below.
-    """
-    config: Any = model.config
-    text = config.get_text_config()
-    limits = [
-        getattr(text, "max_position_embeddings", None),
-        getattr(text, "n_positions", None),
-        folder.config.get("model", {}).get("context_length"),
-    ]
-    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-    kind = rope.get("rope_type", rope.get("type"))
-    if kind in ("dynamic", "longrope", "su"):
-        original = rope.get("original_max_position_embeddings") or getattr(
-            text, "original_max_position_embeddings", None
-        )
-        limits.append(original or getattr(text, "max_position_embeddings", None))
-    most = min(
-        (value for value in limits if isinstance(value, int) and value > 0), default=num_tokens
-    )
-    window = find_window(config) or 0
-    wanted = num_tokens
-    if num_tokens < window + _PAST_WINDOW <= most:
-        scores = 3 * 8 * text.num_attention_heads * (window + _PAST_WINDOW) ** 2  # float64, eager
-        wanted = window + _PAST_WINDOW if scores <= _MAX_SCORE_BYTES else num_tokens
-    limit = min(most, wanted)
-    if limit < 8:
-        raise UnjudgedError(
-            "num_tokens", f"{limit} tokens are too few to judge on", expected="at least 8"
-        )
-    return limit
+def _describe_prompt(ids_S: Ids, given: Any) -> dict[str, Any]:
+    digest = hashlib.sha256(ids_S.astype("<i8").tobytes()).hexdigest()
+    return {
+        "num_tokens": len(ids_S),
+        "sha256": digest,
+        "source": "user" if given else "built-in",
+    }
 
 
 def _demand_window(check: Check, model: torch.nn.Module) -> Check:
@@ -192,5 +221,8 @@ def _judge_prompt(folder: ModelFolder, model: torch.nn.Module, ids_S: Ids) -> li
     if folder.is_quantized:
         return judge_quantized(folder, model, ids_S)
     if folder.precision == "float32":
-        return judge_float32(candidate, measure_reference(model, ids_S))
-    return judge_float16(candidate, measure_half_reference(model, ids_S))
+        checks = judge_float32(candidate, measure_reference(model, ids_S))
+    else:
+        checks = judge_float16(candidate, measure_half_reference(model, ids_S))
+    layers = match_layers(candidate, ids_S, run_layers(model, ids_S))
+    return [*checks, report_layers(layers)]

@@ -24,6 +24,7 @@ from assay.verification.float_proof import (
 )
 from assay.verification.folder import ModelFolder
 from assay.verification.half_proof import judge_float16, measure_half_reference
+from assay.verification.layers import compare_layers, match_layers, report_layers, run_layers
 from assay.verification.metrics import Agreement, Noise
 from assay.verification.reference import ReferenceRun, run_logits
 from assay.verification.settings import SETTINGS
@@ -33,7 +34,7 @@ from assay.verification.weight_proof import TensorFidelity, prove_weights
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["MIN_FINAL_CORR", "judge_quantized"]
+__all__ = ["MIN_FINAL_CORR", "judge_end_to_end", "judge_quantized"]
 
 MIN_FINAL_CORR = 0.95
 _UNDECODED_OPS = frozenset({"QMoE", "MatMulBnb4", "DequantizeLinear"})
@@ -55,18 +56,23 @@ def judge_quantized(
     """
     ids_S = np.asarray(input_ids, np.int64).reshape(-1)
     original_SV = run_logits(model, ids_S)
+    streams = run_layers(model, ids_S)
     fidelities = prove_weights(folder, model)
     weights = _report_weights(folder, fidelities)
     if weights.passed is None:
-        return [weights, *_judge_end_to_end(folder, ids_S, original_SV, ("prefill", "decode"))]
+        return [weights, *judge_end_to_end(folder, ids_S, original_SV, ("prefill", "decode"))]
     graph = [
         replace(check, name=f"decoded_{check.name}")
         for check in _judge_graph(folder, model, ids_S, settings)
     ]
-    end = _judge_end_to_end(folder, ids_S, original_SV, ("prefill",))
+    matched = match_layers(
+        open_candidate(folder, accuracy_level=0), ids_S, run_layers(model, ids_S)
+    )
+    end = judge_end_to_end(folder, ids_S, original_SV, ("prefill",))
+    layers = compare_layers(open_candidate(folder), ids_S, streams, matched)
     if not any(check.passed is False for check in (weights, *graph)):
         end = [_name_loss(check) for check in end]
-    return [weights, *graph, *end]
+    return [weights, *graph, *end, report_layers(layers)]
 
 
 def _name_loss(check: Check) -> Check:
@@ -134,7 +140,7 @@ def _judge_graph(
     return judge_float16(candidate, half, settings=settings)
 
 
-def _judge_end_to_end(
+def judge_end_to_end(
     folder: ModelFolder,
     ids_S: Ids,
     original_SV: npt.NDArray[np.float32],

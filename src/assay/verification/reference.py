@@ -24,7 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import DependencyError, UnjudgedError
+from assay.runtime import read_available_bytes
 from assay.verification.metrics import Noise, extend_noise, measure_noise
+from assay.verification.streaming import load_streamed, measure_size
 
 if TYPE_CHECKING:
     import torch
@@ -43,6 +45,7 @@ Logits = npt.NDArray[np.float32]
 
 _MAX_FLOAT64_PRODUCTS = 1.5e11  # SmolLM2-135M over 800 tokens stays below
 _NUM_NOISE_TOKENS = 256
+_MEMORY_FOR_REST = 2 << 30  # bytes: torch itself, activations, the folder in ONNX Runtime
 
 
 @dataclass(frozen=True)
@@ -54,10 +57,12 @@ class ReferenceRun:
     noise: Noise
 
 
-def load_reference(source: str | Path) -> torch.nn.Module:
+def load_reference(source: str | Path, *, streamed: bool | None = None) -> torch.nn.Module:
     """Load a causal language model in float32 with eager attention, in eval mode.
 
-    source: a checkpoint folder, a .gguf file, or a hub id.
+    source: a checkpoint folder, a .gguf file, or a hub id. streamed: leave the weights in the
+    checkpoint and read one decoder layer at a time; None does so where memory can't hold them
+    twice, as the float64 run needs.
     Raises DependencyError without torch and transformers, UnjudgedError when it can't be loaded.
     """
     try:
@@ -70,6 +75,9 @@ def load_reference(source: str | Path) -> torch.nn.Module:
             next_step="pip install 'assay[verify]'",
         ) from exc
     path = Path(source)
+    if streamed or (streamed is None and _exceeds_memory(path)):
+        with contextlib.nullcontext() if streamed else contextlib.suppress(UnjudgedError):
+            return load_streamed(path)
     where, options = (str(source), {})
     if path.suffix == ".gguf":
         where, options = str(path.parent), {"gguf_file": path.name}
@@ -86,6 +94,13 @@ def load_reference(source: str | Path) -> torch.nn.Module:
         ) from exc
     reference: torch.nn.Module = model.eval()
     return reference
+
+
+def _exceeds_memory(path: Path) -> bool:
+    """Whether a checkpoint folder in float64 would leave too little memory."""
+    available = read_available_bytes()
+    size = measure_size(path)
+    return available is not None and size > 0 and 2 * size + _MEMORY_FOR_REST > available
 
 
 @contextlib.contextmanager

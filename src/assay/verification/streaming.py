@@ -125,6 +125,7 @@ def _map_parameters(model: torch.nn.Module, checkpoint: Checkpoint, where: str) 
             missing.append(name)
         else:
             sources[name] = found
+    _take_left_over(model, checkpoint, sources, missing)
     if missing:
         raise UnjudgedError(
             where,
@@ -134,6 +135,21 @@ def _map_parameters(model: torch.nn.Module, checkpoint: Checkpoint, where: str) 
             "lie in memory whole.",
         )
     return sources
+
+
+def _take_left_over(
+    model: torch.nn.Module, checkpoint: Checkpoint, sources: dict[str, str], missing: list[str]
+) -> None:
+    """Give a parameter without a tensor the one unused tensor of its shape (a renamed head)."""
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    used = set(sources.values())
+    for name in list(missing):
+        shape = tuple(parameters[name].shape)
+        rivals = [other for other in missing if tuple(parameters[other].shape) == shape]
+        unused = [t for t, i in checkpoint.tensors.items() if t not in used and i.shape == shape]
+        if len(rivals) == len(unused) == 1:
+            sources[name] = unused[0]
+            missing.remove(name)
 
 
 def _group_tied(model: torch.nn.Module) -> dict[int, list[str]]:

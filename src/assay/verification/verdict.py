@@ -37,7 +37,10 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of one folder. exit_code: 0 pass, 1 fail, 2 could not judge."""
+    """The judgement of one folder. exit_code: 0 pass, 1 fail, 2 could not judge.
+
+    evidence: what is shown beside the checks: positions, layers, prompts, cost.
+    """
 
     status: Status
     folder: str
@@ -45,6 +48,7 @@ class Verdict:
     precision: str
     checks: tuple[Check, ...]
     environment: dict[str, str]
+    evidence: dict[str, Any] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -61,6 +65,7 @@ class Verdict:
             "reference": self.reference,
             "precision": self.precision,
             "checks": [_plain(check.__dict__) for check in self.checks],
+            **_plain(self.evidence),
             "environment": self.environment,
         }
 
@@ -82,7 +87,12 @@ class Verdict:
 
 
 def reach_verdict(
-    checks: Sequence[Check], *, folder: str, reference: str, precision: str
+    checks: Sequence[Check],
+    *,
+    folder: str,
+    reference: str,
+    precision: str,
+    evidence: dict[str, Any] | None = None,
 ) -> Verdict:
     """Fail if any check failed; unjudged if a required one couldn't be judged; else pass."""
     status: Status = "pass"
@@ -90,7 +100,9 @@ def reach_verdict(
         status = "fail"
     elif any(check.passed is None and check.required for check in checks) or not checks:
         status = "unjudged"
-    return Verdict(status, folder, reference, precision, tuple(checks), read_environment())
+    return Verdict(
+        status, folder, reference, precision, tuple(checks), read_environment(), evidence or {}
+    )
 
 
 def read_environment() -> dict[str, str]:

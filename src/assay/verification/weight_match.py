@@ -157,7 +157,8 @@ def match_by_manifest(
     """
     matched, start = [], 0
     for part in _read_parts(entry, tensor):
-        name = parameters.find(part["tensor"])
+        names = (part["tensor"], part.get("file_tensor"))
+        name = next((found for n in names if n and (found := parameters.find(n))), None)
         if name is None:
             return None
         transposed = bool(part.get("transposed", False))
