@@ -59,7 +59,7 @@ def test_threads_and_chunks_do_not_show(
             used.append(threads)
             return threads
 
-        monkeypatch.setattr("assay.quantization._chunks._count_processors", count)
+        monkeypatch.setattr("assay.writers.onnx_genai.data_writer.count_processors", count)
         monkeypatch.setattr("assay.writers.onnx_genai.data_writer.CHUNK_ELEMENTS", chunk_elements)
         return write(llama, tmp_path / f"{threads}-{chunk_elements}", choices)
 

@@ -13,7 +13,16 @@ import numpy as np
 from assay.errors import WeightError
 from assay.quantization._grid import Array
 
-__all__ = ["BFLOAT16", "CHUNK_WEIGHTS", "FLOAT16", "FLOAT32", "check_dtype", "read_bits", "run"]
+__all__ = [
+    "BFLOAT16",
+    "CHUNK_WEIGHTS",
+    "FLOAT16",
+    "FLOAT32",
+    "check_dtype",
+    "count_processors",
+    "read_bits",
+    "run",
+]
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOAT16 = np.dtype(np.float16)
@@ -58,7 +67,7 @@ def run(work: Callable[[int, int], int], total: int, *, size: int, num_threads: 
     work returns -1, or the index that is at fault. Returns the least such index, or -1.
     num_threads: None for one per processor that this process may use.
     """
-    threads = num_threads or _count_processors()
+    threads = num_threads or count_processors()
     step = max(1, min(size, -(-total // threads)))
     firsts = range(0, total, step)
     lasts = [min(first + step, total) for first in firsts]
@@ -70,7 +79,8 @@ def run(work: Callable[[int, int], int], total: int, *, size: int, num_threads: 
     return min((fault for fault in faults if fault >= 0), default=-1)
 
 
-def _count_processors() -> int:
+def count_processors() -> int:
+    """Processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

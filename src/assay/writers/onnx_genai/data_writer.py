@@ -1,10 +1,15 @@
-"""Writes model.onnx.data: a tensor is read by rows, converted or quantized, and forgotten."""
+"""Writes model.onnx.data: rows are read, converted or quantized, written, and forgotten.
+
+Each chunk of rows is a job of its own with a place in the file, so that all processors read,
+round and write at once, and memory stays at a few chunks.
+"""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +21,19 @@ from assay.blocks.initializers import (
     Initializer,
     QuantizedMatrix,
     QuantizedPart,
-    RowSource,
 )
 from assay.checkpoint import Checkpoint
-from assay.quantization import convert_rows, quantize_rows
+from assay.quantization import convert_rows, count_processors, quantize_rows
+from assay.writers.onnx_genai.chunks import Chunk, plan_chunks
 from assay.writers.onnx_genai.external_data import DataLayout, part_key, size_bytes
 
 __all__ = ["write_external_data"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
-# Large enough to keep both cores busy, small enough that memory stays a constant.
-CHUNK_ELEMENTS = 4 << 20
+Job = Callable[[], int]  # writes something; returns how many bytes
+
+# Large enough to hide Python, small enough that memory stays a constant.
+CHUNK_ELEMENTS = 1 << 20
 
 
 def write_external_data(
@@ -36,25 +43,51 @@ def write_external_data(
     checkpoint: Checkpoint,
     report: Callable[[int], None],
 ) -> None:
-    """Write every stored tensor at its offset. report: called with bytes as they are written."""
+    """Write every stored tensor at its offset. report: called with bytes as they are written.
+
+    Of several faulty chunks the first one's error is raised.
+    """
     with open(path, "wb") as file:
         descriptor = file.fileno()
         os.truncate(descriptor, layout.size_bytes)
-        done: set[str] = set()
-        for initializer in initializers:
-            offset = layout.find(initializer)
-            if isinstance(initializer, QuantizedPart):
-                matrix = initializer.matrix
-                if matrix.name not in done:
-                    done.add(matrix.name)
-                    _write_quantized(descriptor, matrix, layout, checkpoint, report)
-            elif offset is None:
+        jobs = list(_list_jobs(descriptor, initializers, layout, checkpoint))
+        with ThreadPoolExecutor(min(count_processors(), max(1, len(jobs)))) as pool:
+            futures = [pool.submit(job) for job in jobs]
+            try:
+                for future in futures:
+                    report(future.result())
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+
+def _list_jobs(
+    descriptor: int,
+    initializers: Iterable[Initializer],
+    layout: DataLayout,
+    checkpoint: Checkpoint,
+) -> Iterator[Job]:
+    done: set[str] = set()
+    for initializer in initializers:
+        offset = layout.find(initializer)
+        if isinstance(initializer, QuantizedPart):
+            matrix = initializer.matrix
+            if matrix.name in done:
                 continue
-            elif isinstance(initializer, ComputedInitializer):
-                _write_at(descriptor, initializer.array, offset)
-                report(size_bytes(initializer))
-            else:
-                _write_float(descriptor, initializer, offset, checkpoint, report)
+            done.add(matrix.name)
+            for chunk in plan_chunks(checkpoint, matrix.sources, CHUNK_ELEMENTS):
+                yield partial(_write_quantized, descriptor, matrix, layout, checkpoint, chunk)
+        elif offset is None:
+            continue
+        elif isinstance(initializer, ComputedInitializer):
+            yield partial(_write_computed, descriptor, initializer, offset)
+        else:
+            for chunk in plan_chunks(checkpoint, initializer.sources, CHUNK_ELEMENTS):
+                yield partial(_write_float, descriptor, initializer, offset, checkpoint, chunk)
+
+
+def _write_computed(descriptor: int, initializer: ComputedInitializer, offset: int) -> int:
+    _write_at(descriptor, initializer.array, offset)
+    return size_bytes(initializer)
 
 
 def _write_quantized(
@@ -62,29 +95,27 @@ def _write_quantized(
     matrix: QuantizedMatrix,
     layout: DataLayout,
     checkpoint: Checkpoint,
-    report: Callable[[int], None],
-) -> None:
-    offsets = {
-        part: layout.offsets.get(part_key(matrix, part))
-        for part in ("packed", "scales", "zero_points")
-    }
-    scale_dtype = matrix.scale_dtype.numpy()
-    for name, rows in _read_chunks(checkpoint, matrix.sources):
-        quantized = quantize_rows(rows, matrix.grid, name=name)
-        written = 0
-        parts: list[tuple[str, Array | None]] = [
-            ("packed", quantized.packed),
-            ("scales", convert_rows(quantized.scales, scale_dtype, name=f"scales of {name}")),
-            ("zero_points", quantized.zero_points),
-        ]
-        for part, array in parts:
-            offset = offsets[part]
-            if array is None or offset is None:
-                continue
-            _write_at(descriptor, array, offset)
-            offsets[part] = offset + array.nbytes
-            written += array.nbytes
-        report(written)
+    chunk: Chunk,
+) -> int:
+    name = chunk.name
+    quantized = quantize_rows(chunk.read(checkpoint), matrix.grid, name=name, num_threads=1)
+    scales = convert_rows(
+        quantized.scales, matrix.scale_dtype.numpy(), name=f"scales of {name}", num_threads=1
+    )
+    parts: list[tuple[str, Array | None]] = [
+        ("packed", quantized.packed),
+        ("scales", scales),
+        ("zero_points", quantized.zero_points),
+    ]
+    written = 0
+    for part, array in parts:
+        offset = layout.offsets.get(part_key(matrix, part))
+        if array is None or offset is None:
+            continue
+        row_bytes = array.nbytes // len(array)
+        _write_at(descriptor, array, offset + chunk.first_row * row_bytes)
+        written += array.nbytes
+    return written
 
 
 def _write_float(
@@ -92,79 +123,25 @@ def _write_float(
     initializer: FloatInitializer,
     offset: int,
     checkpoint: Checkpoint,
-    report: Callable[[int], None],
-) -> None:
-    """Write a float tensor; a transposed one [inputs, rows] in stripes of columns."""
-    dtype = initializer.dtype.numpy()
-    inputs = initializer.shape[0] if initializer.transpose else _row_size(initializer)
-    row_bytes = (initializer.shape[-1] if initializer.transpose else inputs) * dtype.itemsize
-    column = 0
-    for name, rows in _read_chunks(checkpoint, initializer.sources):
-        if initializer.offset:
-            widened = convert_rows(rows, np.dtype(np.float32), name=name)
-            rows = widened + np.float32(initializer.offset)
-        rows = convert_rows(rows, dtype, name=name)
-        if initializer.transpose:
-            stripe = np.ascontiguousarray(rows.T)
-            for index in range(inputs):
-                _write_at(descriptor, stripe[index], offset + index * row_bytes + column)
-            column += stripe.shape[1] * dtype.itemsize
-        else:
-            _write_at(descriptor, rows, offset)
-            offset += rows.nbytes
-        report(rows.nbytes)
-
-
-def _row_size(initializer: FloatInitializer) -> int:
-    """Elements of a row: 1 for vectors, whose entries are the rows."""
-    total = sum(source.num_rows for source in initializer.sources)
-    count = int(np.prod(initializer.shape))
-    assert count % total == 0, initializer.name
-    return count // total
-
-
-def _read_chunks(
-    checkpoint: Checkpoint, sources: tuple[RowSource, ...]
-) -> Iterator[tuple[str, Array]]:
-    """Yield the sources' rows in order, [rows, inputs], a bounded number of bytes at a time.
-
-    Each with what to call it in an error: the tensor, and where its row 0 stands in the file.
-    """
-    for source in sources:
-        if source.transposed:
-            whole = np.ascontiguousarray(checkpoint.read(source.tensor).T)
-            for start, stop in source.rows:
-                name = _name_rows(source, [(start, stop)])
-                yield name, np.ascontiguousarray(whole[start:stop])
-            continue
-        info = checkpoint.tensors[source.tensor]
-        step = max(1, CHUNK_ELEMENTS // math.prod(info.shape[1:]))
-        pending: list[Array] = []
-        ranges: list[tuple[int, int]] = []
-        for start, stop in source.rows:
-            for first in range(start, stop, step):
-                last = min(stop, first + step)
-                rows = checkpoint.read_rows(source.tensor, first, last)
-                pending.append(rows.reshape(rows.shape[0], -1))
-                ranges.append((first, last))
-                if sum(part.shape[0] for part in pending) >= step:
-                    yield _name_rows(source, ranges), _join(pending)
-                    pending, ranges = [], []
-        if pending:
-            yield _name_rows(source, ranges), _join(pending)
-
-
-def _name_rows(source: RowSource, ranges: list[tuple[int, int]]) -> str:
-    """Name rows of a tensor so that "row 3" of them is found in the file."""
-    what = f"{source.tensor} (transposed)" if source.transposed else source.tensor
-    if len(ranges) > 1:
-        return f"{what}, rows {ranges[0][0]:,} to {ranges[-1][1]:,} in parts, counted from 0"
-    start, stop = ranges[0]
-    return what if start == 0 else f"{what}, rows {start:,} to {stop:,} counted from 0"
-
-
-def _join(parts: list[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+    chunk: Chunk,
+) -> int:
+    """Write rows of a float tensor; of a transposed one [inputs, rows], a stripe of columns."""
+    dtype, name = initializer.dtype.numpy(), chunk.name
+    rows = chunk.read(checkpoint)
+    if initializer.offset:
+        widened = convert_rows(rows, np.dtype(np.float32), name=name, num_threads=1)
+        rows = widened + np.float32(initializer.offset)
+    rows = convert_rows(rows, dtype, name=name, num_threads=1)
+    if initializer.transpose:
+        row_bytes = initializer.shape[-1] * dtype.itemsize
+        stripe = np.ascontiguousarray(rows.T)
+        start = offset + chunk.first_row * dtype.itemsize
+        for index, piece in enumerate(stripe):
+            _write_at(descriptor, piece, start + index * row_bytes)
+    else:
+        row_bytes = rows.nbytes // len(rows)
+        _write_at(descriptor, rows, offset + chunk.first_row * row_bytes)
+    return int(rows.nbytes)
 
 
 def _write_at(descriptor: int, array: Array, offset: int) -> None:
