@@ -38,6 +38,8 @@ __all__ = [
 
 # What the manifest keeps of loading once; times and memory differ from run to run.
 LOAD_OUTCOME = ("status", "reason", "runtime_version")
+# What the manifest says about verification where the caller says nothing.
+NOT_ASKED = "not asked for: assay.export leaves verification to assay.verify"
 
 
 class Progress(Protocol):
@@ -128,6 +130,7 @@ def export(
     *,
     overwrite: bool = False,
     check_loading: bool = True,
+    verification: str = "",
     progress: Progress | None = None,
     **choices: Any,
 ) -> ExportReport:
@@ -135,7 +138,8 @@ def export(
 
     model: a Hugging Face folder or a GGUF file. output: the folder to create. choices: fields of
     `ExportOptions` by name, such as precision="int4". check_loading: load the result once in the
-    runtime, in a child process, before reporting success.
+    runtime, in a child process, before reporting success. verification: what manifest.json says
+    about it; nothing is judged here.
     Raises an AssayError for whatever a user or a file can cause; then no folder is left.
     """
     progress = progress or _Silent()
@@ -151,6 +155,7 @@ def export(
             output,
             overwrite=overwrite,
             check_loading=check_loading,
+            verification=verification,
             progress=progress,
             begin=begin,
         )
@@ -232,6 +237,7 @@ def write_export(
     *,
     overwrite: bool = False,
     check_loading: bool = True,
+    verification: str = "",
     progress: Progress | None = None,
     begin: float | None = None,
 ) -> ExportReport:
@@ -249,7 +255,7 @@ def write_export(
         loading = time.perf_counter() - start
         return {key: loaded[key] for key in LOAD_OUTCOME if key in loaded}
 
-    content = _describe_folder(planned, checkpoint, load)
+    content = _describe_folder(planned, checkpoint, load, verification or NOT_ASKED)
     with new_folder(Path(output), overwrite=overwrite) as folder:
         progress.start("write", planned.weights_bytes)
         manifest = write_genai_folder(folder, content, checkpoint, progress.advance)
@@ -258,11 +264,14 @@ def write_export(
 
 
 def _describe_folder(
-    planned: PlannedExport, checkpoint: Checkpoint, load: Callable[[Path], Mapping[str, Any]]
+    planned: PlannedExport,
+    checkpoint: Checkpoint,
+    load: Callable[[Path], Mapping[str, Any]],
+    verification: str,
 ) -> GenaiFolder:
     source = {"path": checkpoint.path.name, "model_type": planned.model.spec.model_type}
     options = planned.options.to_json()
-    return GenaiFolder(planned.graph, planned.genai_config, source, options, load)
+    return GenaiFolder(planned.graph, planned.genai_config, source, options, load, verification)
 
 
 def _find_context_length(plan: DecoderPlan) -> int:

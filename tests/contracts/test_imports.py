@@ -52,6 +52,8 @@ PLANTS = [
     Plant("runtime/_load_once.py", "import assay.writers", LAYERS),
     Plant("checkpoint/_open.py", "from assay.spec import get_spec", LAYERS),
     Plant("errors.py", "import assay.version", LAYERS),
+    Plant("environment/report.py", "import assay.runtime", LAYERS),
+    Plant("environment/packages.py", "import assay.checkpoint", LAYERS),
     Plant("blocks/rope.py", "import assay.models.llama.specs", LAYERS),
     Plant("writers/folder.py", "from assay.pipeline import export", LAYERS),
     Plant("spec/rope.py", "import numpy", DATA),
@@ -106,17 +108,22 @@ def test_a_forbidden_import_breaks_its_contract(plant: Plant, tmp_path: Path) ->
 
 
 def test_every_room_is_under_a_contract() -> None:
-    """A room that is added must be put in its place. proves: P9. Control: one left out is found."""
+    """A room that is added must be put in its place. proves: P9. Control: one left out is found.
+
+    In parentheses stands a place for a room that isn't there yet.
+    """
     import ast
 
     text = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
     start = text.index("layers = [") + len("layers = ")
     layers = ast.literal_eval(text[start : text.index("]", start) + 1])
-    placed = {room.strip() for layer in layers for room in layer.split("|")}
+    names = [room.strip() for layer in layers for room in layer.split("|")]
+    placed = {name.strip("()") for name in names}
+    optional = {name.strip("()") for name in names if name.startswith("(")}
     rooms = {
         f"assay.{path.stem}"
         for path in (REPOSITORY / "src" / "assay").iterdir()
         if path.suffix == ".py" or (path / "__init__.py").is_file()
     } - {"assay.__init__", "assay.__main__"}
-    assert placed == rooms
-    assert placed - {"assay.spec"} != rooms
+    assert placed - optional <= rooms <= placed
+    assert not rooms <= placed - {"assay.spec"}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any, Literal
 
-__all__ = ["Check", "Verdict", "reach_verdict", "read_environment"]
+from assay.environment import read_environment
+
+__all__ = ["Check", "Status", "Verdict", "reach_verdict"]
 
 Status = Literal["pass", "fail", "unjudged"]
-_PACKAGES = ("assay", "torch", "transformers", "onnxruntime", "onnxruntime-genai", "onnx", "numpy")
 _EXIT_CODES = {"pass": 0, "fail": 1, "unjudged": 2}
 
 
@@ -39,7 +38,8 @@ class Check:
 class Verdict:
     """The judgement of one folder. exit_code: 0 pass, 1 fail, 2 could not judge.
 
-    evidence: what is shown beside the checks: positions, layers, prompts, cost.
+    environment: versions of what took part. evidence: what is shown beside the checks: positions,
+    layers, prompts, cost.
     """
 
     status: Status
@@ -100,20 +100,8 @@ def reach_verdict(
         status = "fail"
     elif any(check.passed is None and check.required for check in checks) or not checks:
         status = "unjudged"
-    return Verdict(
-        status, folder, reference, precision, tuple(checks), read_environment(), evidence or {}
-    )
-
-
-def read_environment() -> dict[str, str]:
-    """Versions of what took part; absent packages are left out."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in _PACKAGES:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    environment = read_environment().to_versions()
+    return Verdict(status, folder, reference, precision, tuple(checks), environment, evidence or {})
 
 
 _SHOWN = (

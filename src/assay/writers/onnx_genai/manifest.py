@@ -35,8 +35,12 @@ def build_manifest(
     source: Mapping[str, Any],
     options: Mapping[str, Any],
     load_once: Mapping[str, Any],
+    verification: str,
 ) -> dict[str, Any]:
-    """Return the manifest of a finished folder: every file with its size and hash."""
+    """Return the manifest of a finished folder: every file with its size and hash.
+
+    verification: what was decided about judging the folder when it was written.
+    """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
         "schema_version": SCHEMA_VERSION,
@@ -45,6 +49,7 @@ def build_manifest(
         "versions": _find_versions(),
         "weights": _describe_weights(initializers),
         "load_once": dict(load_once),
+        "verification": verification,
         "files": {
             path.relative_to(folder).as_posix(): {
                 "size_bytes": path.stat().st_size,

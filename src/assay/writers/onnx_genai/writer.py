@@ -26,8 +26,8 @@ CONFIG_FILE = "genai_config.json"
 class GenaiFolder:
     """What goes into a folder besides the weights' bytes.
 
-    source and options: recorded in the manifest. load: called on the finished folder, returns
-    what the manifest says about loading it.
+    source, options and verification: recorded in the manifest. load: called on the finished
+    folder, returns what the manifest says about loading it.
     """
 
     graph: DecoderGraph
@@ -35,6 +35,7 @@ class GenaiFolder:
     source: Mapping[str, Any]
     options: Mapping[str, Any]
     load: Callable[[Path], Mapping[str, Any]]
+    verification: str
 
 
 def estimate_size_bytes(graph: DecoderGraph) -> int:
@@ -69,6 +70,7 @@ def write_genai_folder(
         source=content.source,
         options=content.options,
         load_once=load_once,
+        verification=content.verification,
     )
     write_json(folder / MANIFEST_FILE, manifest)
     return manifest
