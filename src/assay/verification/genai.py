@@ -9,6 +9,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from assay.errors import RuntimeFolderError
 from assay.verification.float_proof import NOISE_FACTOR
 from assay.verification.metrics import compare_logits
 from assay.verification.reference import ReferenceRun
+from assay.verification.text import HARD_TEXTS, MESSAGES
 from assay.verification.verdict import Check
 
 __all__ = ["Generation", "generate_in_genai", "has_genai", "judge_generation"]
@@ -30,10 +32,14 @@ Floats = npt.NDArray[np.floating]
 
 @dataclass(frozen=True)
 class Generation:
-    """What onnxruntime-genai gave: logits [V] after the prompt, and the tokens that follow."""
+    """What onnxruntime-genai gave: logits [V] after the prompt, and the tokens that follow.
+
+    text: what its tokenizer made of text.HARD_TEXTS and MESSAGES; None without one.
+    """
 
     logits_V: npt.NDArray[np.float32]
     tokens_N: Ids
+    text: dict[str, Any] | None = None
 
 
 def has_genai() -> bool:
@@ -53,6 +59,8 @@ def generate_in_genai(folder: Path, ids_S: Ids, num_tokens: int) -> Generation:
             "ids": [int(i) for i in ids_S],
             "num_tokens": num_tokens,
             "output": str(output),
+            "texts": HARD_TEXTS,
+            "messages": MESSAGES,
         }
         try:
             child = subprocess.run(
@@ -76,7 +84,8 @@ def generate_in_genai(folder: Path, ids_S: Ids, num_tokens: int) -> Generation:
                 next_step="The folder can't be run there as it is.",
             )
         with np.load(output) as arrays:
-            return Generation(arrays["logits"], arrays["tokens"].astype(np.int64))
+            text = json.loads(str(arrays["text"]))
+            return Generation(arrays["logits"], arrays["tokens"].astype(np.int64), text)
 
 
 def judge_generation(generation: Generation, run: ReferenceRun, *, must_agree: bool) -> Check:

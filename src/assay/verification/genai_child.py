@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this script's folder: its modules must not shadow installed packages
@@ -38,11 +39,30 @@ def main() -> None:
             break
         generator.generate_next_token()
     sequence = np.asarray(generator.get_sequence(0))
+    text = _speak(model, request.get("texts", []), request.get("messages"))
     np.savez(
         request["output"],
         logits=logits.reshape(-1, logits.shape[-1])[-1],
         tokens=sequence[len(ids) :],
+        text=np.asarray(json.dumps(text)),
     )
+
+
+def _speak(model: Any, texts: list[str], messages: Any) -> dict[str, Any] | None:
+    """Encode, decode and render by the folder's own files; None without a tokenizer."""
+    try:
+        tokenizer = og.Tokenizer(model)
+        ids = [[int(i) for i in tokenizer.encode(text)] for text in texts]
+        decoded = [tokenizer.decode(np.asarray(row, np.int32)) for row in ids]
+    except Exception:  # noqa: BLE001  (the runtime raises its own kinds)
+        return None
+    found: dict[str, Any] = {"ids": ids, "decoded": decoded}
+    try:
+        rendered = tokenizer.apply_chat_template(json.dumps(messages), add_generation_prompt=True)
+        found["chat"] = str(rendered)
+    except Exception as exc:  # noqa: BLE001
+        found["chat_error"] = str(exc)
+    return found
 
 
 if __name__ == "__main__":

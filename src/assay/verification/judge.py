@@ -33,6 +33,7 @@ from assay.verification.reference import (
     load_reference,
     run_with_noise,
 )
+from assay.verification.text import find_end_ids, judge_text, load_reference_tokenizer
 from assay.verification.verdict import Check, Verdict, reach_verdict
 from assay.verification.without_weights import judge_without_weights
 
@@ -79,7 +80,9 @@ def verify_folder(
     checks: list[Check] = []
     if use_genai:
         tell("generating in onnxruntime-genai")
-        checks.append(_check_genai(opened, model, material.opening, num_greedy_tokens))
+    checks += _check_runtime(
+        opened, model, reference, material.opening, num_greedy_tokens if use_genai else 0
+    )
     if save_to is not None:
         save_logits(save_to, run_with_noise(model, material.prompts[0]))
     for index, ids_S in enumerate(material.prompts):
@@ -188,20 +191,33 @@ def _demand_window(check: Check, model: torch.nn.Module) -> Check:
     return replace(check, required=window < most)
 
 
-def _check_genai(
-    folder: ModelFolder, model: torch.nn.Module, opening_S: Ids, num_tokens: int
-) -> Check:
-    """Load and generate in a child process, then ask the reference about each token."""
-    if not has_genai():
-        return Check("genai", None, required=False, detail="onnxruntime-genai isn't installed")
-    try:
-        generation = generate_in_genai(folder.path, opening_S, num_tokens)
-    except RuntimeFolderError as exc:
-        return Check("genai", False, detail=str(exc), outcome="runtime_error")
-    ids_S = np.concatenate([opening_S, generation.tokens_N])
-    must_agree = not folder.is_quantized
-    run = _run_reference(folder, model, ids_S)
-    return judge_generation(generation, run, must_agree=must_agree)
+def _check_runtime(
+    folder: ModelFolder,
+    model: torch.nn.Module,
+    reference: str | Path,
+    opening_S: Ids,
+    num_tokens: int,
+) -> list[Check]:
+    """Generate in a child process and ask the reference about each token; then the text checks.
+
+    num_tokens: 0 leaves the runtime out.
+    """
+    generation, checks = None, []
+    if num_tokens and not has_genai():
+        detail = "onnxruntime-genai isn't installed"
+        checks.append(Check("genai", None, required=False, detail=detail))
+    elif num_tokens:
+        try:
+            generation = generate_in_genai(folder.path, opening_S, num_tokens)
+        except RuntimeFolderError as exc:
+            checks.append(Check("genai", False, detail=str(exc), outcome="runtime_error"))
+    if generation is not None:
+        ids_S = np.concatenate([opening_S, generation.tokens_N])
+        run = _run_reference(folder, model, ids_S)
+        checks.append(judge_generation(generation, run, must_agree=not folder.is_quantized))
+    tokenizer = load_reference_tokenizer(reference)
+    spoken = generation.text if generation is not None else None
+    return [*checks, *judge_text(folder, tokenizer, find_end_ids(model), spoken)]
 
 
 def _run_reference(folder: ModelFolder, model: torch.nn.Module, ids_S: Ids) -> ReferenceRun:
