@@ -8,6 +8,7 @@ Shapes: S tokens, V vocabulary.
 from __future__ import annotations
 
 import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -66,10 +67,12 @@ def load_saved_logits(path: str | Path) -> FloatReference:
     Raises UnjudgedError for a file of another kind; nothing pickled is read.
     """
     try:
+        if not zipfile.is_zipfile(path):
+            raise _refuse(str(path), "isn't an .npz archive")
         with np.load(path, allow_pickle=False) as arrays:
             _check_sizes(str(path), arrays)
             found = {name: arrays[name] for name in arrays.files}
-    except (OSError, ValueError, EOFError, KeyError) as exc:
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as exc:
         raise _refuse(str(path), f"can't be read: {exc}") from exc
     ids, logits = found.get("input_ids"), found.get("logits")
     if ids is None or logits is None:
