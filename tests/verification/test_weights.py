@@ -11,9 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from assay.errors import RuntimeFolderError
 from assay.verification.folder import ModelFolder, open_folder
+from assay.verification.packed_nodes import find_packed_tensors
 from assay.verification.weight_match import Parameters, match_by_value
 from assay.verification.weight_proof import prove_weights
-from assay.verification.weights import decode_rows, find_packed_tensors
+from assay.verification.weights import decode_rows
 
 N, K = 24, 96
 

@@ -26,6 +26,7 @@ from assay.verification.folder import ModelFolder
 from assay.verification.half_proof import judge_float16, measure_half_reference
 from assay.verification.layers import compare_layers, match_layers, report_layers, run_layers
 from assay.verification.metrics import Agreement, Noise
+from assay.verification.packed_nodes import find_packed_tensors
 from assay.verification.reference import ReferenceRun, run_logits
 from assay.verification.settings import SETTINGS
 from assay.verification.verdict import Check
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["MIN_FINAL_CORR", "judge_end_to_end", "judge_quantized"]
 
 MIN_FINAL_CORR = 0.95
-_UNDECODED_OPS = frozenset({"QMoE", "MatMulBnb4", "DequantizeLinear"})
+_PACKED_OPS = frozenset({"QMoE", "MatMulBnb4", "DequantizeLinear"})
 _NUM_SHOWN = 5
 
 Ids = npt.NDArray[np.int64]
@@ -94,7 +95,7 @@ def _report_weights(folder: ModelFolder, fidelities: list[TensorFidelity]) -> Ch
     """Part one as a Check, the tensors ranked by relL2."""
     ranked = sorted(fidelities, key=lambda f: f.rel_l2, reverse=True)
     unmatched = [f.packed for f in fidelities if not f.tensors]
-    undecoded = sorted({n.op_type for n in folder.proto.graph.node} & _UNDECODED_OPS)
+    undecoded = _list_undecoded(folder)
     if unmatched or undecoded or not fidelities:
         what = ", ".join(unmatched[:_NUM_SHOWN] + undecoded) or "no packed tensor"
         return Check(
@@ -126,6 +127,18 @@ def _report_weights(folder: ModelFolder, fidelities: list[TensorFidelity]) -> Ch
         detail="\n".join(lines),
         outcome="encoding_fault" if faults else "",
     )
+
+
+def _list_undecoded(folder: ModelFolder) -> list[str]:
+    """Nodes that compute with stored codes which nothing here can decode."""
+    decoded = {node for tensor in find_packed_tensors(folder) for node in tensor.nodes}
+    return [
+        f"{node.op_type} {node.name}"
+        for node in folder.proto.graph.node
+        if node.op_type in _PACKED_OPS
+        and node.name not in decoded
+        and any(name in folder.initializers for name in node.input[:1] + node.input[2:3])
+    ][:_NUM_SHOWN]
 
 
 def _judge_graph(

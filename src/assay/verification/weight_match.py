@@ -6,7 +6,7 @@ the parameter and the row of it that each packed row came from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,17 +40,18 @@ class MatchedRows:
 
 
 class Parameters:
-    """The reference's 2-D parameters by name; tied ones appear under each name.
+    """The reference's matrices by name; tied ones appear under each name.
 
-    They lie in the model, or in a checkpoint from which they are read as they are used.
+    Experts stacked in three dimensions are seen as one matrix, expert after expert. They lie in
+    the model, or in a checkpoint from which they are read as they are used.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.stream = find_stream(model)
-        self.by_name = {
-            name: parameter
+        self.by_name: dict[str, torch.Tensor] = {
+            name: parameter if parameter.ndim == 2 else parameter.detach().flatten(0, 1)
             for name, parameter in model.named_parameters(remove_duplicate=False)
-            if parameter.ndim == 2
+            if parameter.ndim == 2 or (parameter.ndim == 3 and self.stream is None)
         }
         self._last: tuple[str, npt.NDArray[np.float32]] | None = None
 
@@ -205,7 +206,7 @@ def match_by_value(
     matched: list[MatchedRows] = []
     start = 0
     while start < tensor.num_rows:
-        found = _match_stretch(weight_NK, start, parameters, tensor.roles, num_probes)
+        found = _match_stretch(weight_NK, start, parameters, tensor, num_probes)
         if found is None:
             return None
         matched.append(found)
@@ -217,7 +218,7 @@ def _match_stretch(
     weight_NK: npt.NDArray[np.float32],
     start: int,
     parameters: Parameters,
-    roles: tuple[str, ...],
+    tensor: PackedTensor,
     num_probes: int,
 ) -> MatchedRows | None:
     """The whole parameter that begins at a packed row: its best-correlated probes decide."""
@@ -227,14 +228,25 @@ def _match_stretch(
             height, width = parameter.shape[:: -1 if transposed else 1]
             if width != weight_NK.shape[1] or start + height > len(weight_NK):
                 continue
-            if height < len(weight_NK) - start and "embedding" in roles:
+            if height < len(weight_NK) - start and "embedding" in tensor.roles:
                 continue
             probes = np.unique(np.linspace(0, height - 1, num_probes).astype(np.int64))
-            original = parameters.read(name, probes, transposed=transposed)
-            score = _correlate_rows(weight_NK[start + probes], original)
-            if best is None or score > best[0]:
-                best = score, MatchedRows(start, name, np.arange(height), transposed)
+            for order_R in _list_orders(height, tensor):
+                original = parameters.read(name, order_R[probes], transposed=transposed)
+                score = _correlate_rows(weight_NK[start + probes], original)
+                if best is None or score > best[0]:
+                    best = score, MatchedRows(start, name, order_R, transposed)
     return best[1] if best and best[0] > _SAME_ROW else None
+
+
+def _list_orders(height: int, tensor: PackedTensor) -> Iterator[npt.NDArray[np.int64]]:
+    """Row orders to try: as the parameter has them; for experts also gate and up in turns."""
+    plain_R = np.arange(height)
+    yield plain_R
+    experts = tensor.num_experts
+    if experts > 1 and height == tensor.num_rows and height % (2 * experts) == 0:
+        halves = plain_R.reshape(experts, 2, -1)
+        yield np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(-1)
 
 
 def _correlate_rows(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> float:

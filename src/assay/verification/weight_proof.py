@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.verification.folder import ModelFolder
+from assay.verification.packed_nodes import find_packed_tensors
 from assay.verification.weight_match import (
     MatchedRows,
     Parameters,
@@ -28,7 +29,6 @@ from assay.verification.weights import (
     DecodedRows,
     PackedTensor,
     decode_rows,
-    find_packed_tensors,
     read_initializer,
 )
 

@@ -11,7 +11,7 @@ points like data; when absent 2^(bits-1) for uint8 and 0 for 4-bit types.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +20,12 @@ import numpy.typing as npt
 
 from assay.errors import RuntimeFolderError
 from assay.verification.folder import ModelFolder
+from assay.verification.qdq import QdqFacts, decode_qdq
 
 if TYPE_CHECKING:
-    import onnx
+    pass
 
-__all__ = ["DecodedRows", "PackedTensor", "decode_rows", "find_packed_tensors", "read_initializer"]
+__all__ = ["DecodedRows", "PackedTensor", "decode_rows", "read_initializer"]
 
 AnyArray = npt.NDArray[Any]
 
@@ -33,8 +34,9 @@ AnyArray = npt.NDArray[Any]
 class PackedTensor:
     """One quantized matrix of a graph. `packed` to `group_index` are initializer names or "".
 
-    roles: "matmul" and, or, "embedding": who reads it. default_zero_point: used where
-    zero_points is empty.
+    roles: "matmul", "embedding", "experts": who reads it. default_zero_point: used where
+    zero_points is empty. qdq: set where a DequantizeLinear decodes it. transposed: the file holds
+    [K, N]. Experts' matrices are stacked by row.
     """
 
     packed: str
@@ -48,6 +50,9 @@ class PackedTensor:
     default_zero_point: int
     roles: tuple[str, ...]
     nodes: tuple[str, ...] = ()
+    qdq: QdqFacts | None = None
+    transposed: bool = False
+    num_experts: int = 1
 
     @property
     def num_groups(self) -> int:
@@ -72,29 +77,6 @@ class DecodedRows:
         return (self.codes_NK.astype(np.float32) - self.zero_points_NK) * self.scales_NK
 
 
-def find_packed_tensors(folder: ModelFolder) -> list[PackedTensor]:
-    """Every packed matrix that MatMulNBits or GatherBlockQuantized reads, each once."""
-    reshaped = {
-        node.output[0]: node.input[0]
-        for node in folder.proto.graph.node
-        if node.op_type in ("Reshape", "Identity")
-    }
-    found: dict[str, PackedTensor] = {}
-    for node in folder.proto.graph.node:
-        if node.op_type == "MatMulNBits":
-            tensor = _read_matmul(folder, node, reshaped)
-        elif node.op_type == "GatherBlockQuantized":
-            tensor = _read_embedding(folder, node, reshaped)
-        else:
-            continue
-        if earlier := found.get(tensor.packed):
-            roles = tuple(dict.fromkeys(earlier.roles + tensor.roles))
-            exact = min(earlier, tensor, key=lambda t: t.num_inputs)  # without group padding
-            tensor = replace(exact, roles=roles, nodes=earlier.nodes + tensor.nodes)
-        found[tensor.packed] = tensor
-    return list(found.values())
-
-
 def decode_rows(
     folder: ModelFolder,
     tensor: PackedTensor,
@@ -103,6 +85,9 @@ def decode_rows(
     block_elements: int = 1 << 23,
 ) -> Iterator[tuple[slice, DecodedRows]]:
     """Decode a tensor, or a stretch of its rows, a block at a time: (rows, decoded)."""
+    if tensor.qdq is not None:
+        yield from _decode_qdq_rows(folder, tensor, rows, block_elements)
+        return
     packed = read_initializer(folder, tensor.packed).reshape(tensor.num_rows, -1)
     scales_NG = read_initializer(folder, tensor.scales).reshape(tensor.num_rows, -1)
     zero_points = read_initializer(folder, tensor.zero_points) if tensor.zero_points else None
@@ -121,6 +106,26 @@ def decode_rows(
         yield block, DecodedRows(codes, zeros_NG[:, group_K], scales[:, group_K])
 
 
+def _decode_qdq_rows(
+    folder: ModelFolder, tensor: PackedTensor, rows: slice | None, block_elements: int
+) -> Iterator[tuple[slice, DecodedRows]]:
+    assert tensor.qdq is not None
+    zero_points = read_initializer(folder, tensor.zero_points) if tensor.zero_points else None
+    codes, zeros, scales = decode_qdq(
+        tensor.qdq,
+        read_initializer(folder, tensor.packed),
+        read_initializer(folder, tensor.scales),
+        zero_points,
+    )
+    if tensor.transposed:
+        codes, zeros, scales = codes.T, zeros.T, scales.T
+    step = max(1, block_elements // tensor.num_inputs)
+    whole = rows or slice(0, tensor.num_rows)
+    for start in range(whole.start, whole.stop, step):
+        block = slice(start, min(start + step, whole.stop))
+        yield block, DecodedRows(codes[block], zeros[block], scales[block])
+
+
 def read_initializer(folder: ModelFolder, name: str) -> AnyArray:
     """One initializer as an array; external data is mapped, 4-bit types stay packed as bytes.
 
@@ -131,8 +136,10 @@ def read_initializer(folder: ModelFolder, name: str) -> AnyArray:
     proto = folder.initializers[name]
     four_bit = proto.data_type in (TensorProto.INT4, TensorProto.UINT4)
     if not proto.external_data:
-        if four_bit:
+        if four_bit and proto.raw_data:
             return np.frombuffer(proto.raw_data, np.uint8)
+        if four_bit:
+            return _pack_nibbles(np.asarray(numpy_helper.to_array(proto)))
         return np.asarray(numpy_helper.to_array(proto))
     place = {entry.key: entry.value for entry in proto.external_data}
     path = folder.path / Path(place["location"])
@@ -152,74 +159,11 @@ def read_initializer(folder: ModelFolder, name: str) -> AnyArray:
     return mapped if four_bit else mapped.view(dtype).reshape(shape)
 
 
-def _attributes(node: onnx.NodeProto) -> dict[str, int]:
-    return {a.name: int(a.i) for a in node.attribute}
-
-
-def _initializer(
-    folder: ModelFolder, node: onnx.NodeProto, index: int, moved: dict[str, str]
-) -> str:
-    """The initializer behind an input, through a Reshape; "" when the input is absent."""
-    name = node.input[index] if index < len(node.input) else ""
-    name = moved.get(name, name)
-    if name and name not in folder.initializers:
-        raise RuntimeFolderError(
-            node.name or node.op_type,
-            f"its input {index} ({name}) isn't a stored tensor",
-            next_step="Only packed weights that lie in the folder can be judged.",
-        )
-    return str(name)
-
-
-def _read_matmul(folder: ModelFolder, node: onnx.NodeProto, moved: dict[str, str]) -> PackedTensor:
-    attributes = _attributes(node)
-    bits = attributes.get("bits", 4)
-    return PackedTensor(
-        packed=_initializer(folder, node, 1, moved),
-        scales=_initializer(folder, node, 2, moved),
-        zero_points=_initializer(folder, node, 3, moved),
-        group_index=_initializer(folder, node, 4, moved),
-        bits=bits,
-        group_size=attributes["block_size"],
-        num_rows=attributes["N"],
-        num_inputs=attributes["K"],
-        default_zero_point=1 << (bits - 1),
-        roles=("matmul",),
-        nodes=(node.name,),
-    )
-
-
-def _read_embedding(
-    folder: ModelFolder, node: onnx.NodeProto, moved: dict[str, str]
-) -> PackedTensor:
-    from onnx import TensorProto
-
-    attributes = _attributes(node)
-    bits = attributes.get("bits", 4)
-    packed = _initializer(folder, node, 0, moved)
-    proto = folder.initializers[packed]
-    is_byte = proto.data_type == TensorProto.UINT8
-    if proto.data_type == TensorProto.INT4:
-        raise RuntimeFolderError(
-            node.name,
-            "signed 4-bit embedding codes can't be judged",
-            expected="uint8 or uint4 codes",
-        )
-    num_rows = int(proto.dims[0])
-    num_codes = int(np.prod(proto.dims))
-    return PackedTensor(
-        packed=packed,
-        scales=_initializer(folder, node, 2, moved),
-        zero_points=_initializer(folder, node, 3, moved),
-        group_index="",
-        bits=bits,
-        group_size=attributes.get("block_size", 128),
-        num_rows=num_rows,
-        num_inputs=num_codes * (8 // bits if is_byte else 1) // num_rows,
-        default_zero_point=1 << (bits - 1) if is_byte else 0,
-        roles=("embedding",),
-        nodes=(node.name,),
-    )
+def _pack_nibbles(codes: AnyArray) -> npt.NDArray[np.uint8]:
+    """Two codes in a byte, the first in the low half."""
+    nibbles = codes.reshape(-1).astype(np.int8).view(np.uint8) & 15
+    nibbles = np.append(nibbles, np.zeros(len(nibbles) % 2, np.uint8))
+    return np.asarray(nibbles[::2] | (nibbles[1::2] << 4), np.uint8)
 
 
 def _unpack(packed_NB: AnyArray, bits: int, count: int) -> npt.NDArray[np.uint8]:
