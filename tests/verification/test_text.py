@@ -98,3 +98,31 @@ def test_a_template_of_other_words_that_renders_the_same_passes(folder, checkpoi
     _, checks = judge(folder, checkpoint)
     assert checks["chat_template"].passed
     assert file.read_text() != text
+
+
+def test_a_tokenizer_rebuilt_from_gguf_is_no_record(folder, checkpoint):
+    """A few other ids are told; a tokenizer that shares nothing fails all the same."""
+    from transformers import AutoTokenizer
+
+    from assay.verification.folder import open_folder
+    from assay.verification.text import judge_text
+
+    class Other:
+        """Differs in texts with digits."""
+
+        chat_template = None
+        all_special_ids = ()
+
+        def __init__(self, every):
+            self.inner, self.every = AutoTokenizer.from_pretrained(checkpoint), every
+
+        def encode(self, text):
+            return self.inner.encode(text) + ([1] if self.every or "1234" in text else [])
+
+    def check(**options):
+        found = judge_text(open_folder(folder), Other(options.pop("every")), {2}, None, **options)
+        return next(c for c in found if c.name == "tokenizer").passed
+
+    assert check(every=False, is_rebuilt=True) is None
+    assert check(every=False) is False
+    assert check(every=True, is_rebuilt=True) is False

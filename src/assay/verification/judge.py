@@ -217,7 +217,9 @@ def _check_runtime(
         checks.append(judge_generation(generation, run, must_agree=not folder.is_quantized))
     tokenizer = load_reference_tokenizer(reference)
     spoken = generation.text if generation is not None else None
-    return [*checks, *judge_text(folder, tokenizer, find_end_ids(model), spoken)]
+    rebuilt = Path(reference).suffix == ".gguf"
+    found = judge_text(folder, tokenizer, find_end_ids(model), spoken, is_rebuilt=rebuilt)
+    return [*checks, *found]
 
 
 def _run_reference(folder: ModelFolder, model: torch.nn.Module, ids_S: Ids) -> ReferenceRun:
