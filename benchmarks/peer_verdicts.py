@@ -16,14 +16,21 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tools import REPOSITORY, find_peers_python, make_environment, mobius_tool
+from tools import (
+    REPOSITORY,
+    find_peers_python,
+    make_environment,
+    mobius_tool,
+    read_commit,
+    read_versions,
+)
 
 sys.path.insert(0, str(REPOSITORY / "src"))
 sys.path.insert(0, str(REPOSITORY))
 
 import numpy as np
 import results
-from tests.twins.cases import BASES, TwinCase
+from tests.twins.cases import BASES, CASES, TwinCase
 from tests.twins.twin import build_twin
 
 from assay.errors import AssayError
@@ -32,6 +39,15 @@ from assay.verification.metrics import relative_l2
 from assay.verification.reference import run_logits
 
 NUM_TOKENS = 200
+# Beyond the bases: rope scalings, and heads wide enough for GroupQueryAttention's own rotation.
+WIDE = {"hidden_size": 256, "intermediate_size": 320}
+MORE = [
+    *(case for case in CASES if case.id in ("llama-linear", "llama-yarn", "olmo-clip_qkv")),
+    *(
+        TwinCase(name, "wide", {**BASES[name].facts, **WIDE})
+        for name in ("phi", "nemotron", "stablelm", "gpt_neox")
+    ),
+]
 CLEARLY_RIGHT, CLEARLY_WRONG = 2e-5, 1e-4
 
 
@@ -39,11 +55,13 @@ def main() -> None:
     """Export, judge, tabulate."""
     args = _parse_args()
     peers = find_peers_python(args.peers_python)
-    names = args.types.split(",") if args.types else list(BASES)
+    cases = [*BASES.values(), *MORE]
+    if args.types:
+        cases = [case for case in cases if case.model_type in args.types.split(",")]
     rows: list[list[str]] = []
-    for name in names:
+    for case in cases:
         with tempfile.TemporaryDirectory(prefix="assay-peers-") as room:
-            rows += _judge_type(BASES[name], Path(room), peers)
+            rows += _judge_case(case, Path(room), peers)
         for row in rows[-2:]:
             print("  ".join(row), flush=True)
     head = ["type", "tool", "relL2 of logits", "verdict", "failed checks", "agrees"]
@@ -58,7 +76,12 @@ def main() -> None:
     )
 
 
-def _judge_type(case: TwinCase, room: Path, peers: str) -> list[list[str]]:
+def _describe(peers: str) -> dict[str, Any]:
+    versions = {"assay": read_versions(sys.executable), "peers": read_versions(peers)}
+    return {"versions": versions, "commit": read_commit()}
+
+
+def _judge_case(case: TwinCase, room: Path, peers: str) -> list[list[str]]:
     build_twin(case, 0.12, room / "hf")
     _write_tokenizer(room / "hf")
     rows = []
@@ -75,9 +98,9 @@ def _judge_type(case: TwinCase, room: Path, peers: str) -> list[list[str]]:
         folder = room / tool
         if done.returncode or not list(folder.rglob("*.onnx")):
             last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-            rows.append([case.model_type, tool, "-", "not built", last[:60], ""])
+            rows.append([case.id, tool, "-", "not built", last[:60], ""])
             continue
-        rows.append([case.model_type, tool, *_judge(folder, room / "hf")])
+        rows.append([case.id, tool, *_judge(folder, room / "hf")])
     return rows
 
 
