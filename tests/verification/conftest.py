@@ -43,3 +43,22 @@ def tiny() -> ModuleType:
 @pytest.fixture(scope="session")
 def ids():
     return np.random.default_rng(5).integers(3, 256, 800)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(model, tmp_path_factory):
+    """The module's own `model` as a checkpoint folder."""
+    path = tmp_path_factory.mktemp("checkpoint")
+    model.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def export(tiny, model, tmp_path):
+    """Writes the module's `model` as a folder by hand; faults and options are arguments."""
+
+    def write(name="out", **options):
+        faults = {k: options.pop(k) for k in list(options) if k in tiny.Faults.__annotations__}
+        return tiny.FolderWriter(model, tiny.Faults(**faults), **options).write(tmp_path / name)
+
+    return write

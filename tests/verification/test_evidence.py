@@ -19,22 +19,6 @@ def model(tiny):
     return tiny.build_model()
 
 
-@pytest.fixture(scope="module")
-def checkpoint(model, tmp_path_factory):
-    path = tmp_path_factory.mktemp("checkpoint")
-    model.save_pretrained(path)
-    return path
-
-
-@pytest.fixture
-def export(tiny, model, tmp_path):
-    def write(name="out", **options):
-        faults = {k: options.pop(k) for k in list(options) if k in tiny.Faults.__annotations__}
-        return tiny.FolderWriter(model, tiny.Faults(**faults), **options).write(tmp_path / name)
-
-    return write
-
-
 def test_columns_by_their_definitions():
     """Against plain numpy in float64; the control is a column that differs when it should."""
     generator = np.random.default_rng(3)

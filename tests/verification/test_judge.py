@@ -24,22 +24,6 @@ def model(tiny):
     return tiny.build_model(window=True)
 
 
-@pytest.fixture(scope="module")
-def checkpoint(model, tmp_path_factory):
-    path = tmp_path_factory.mktemp("checkpoint")
-    model.save_pretrained(path)
-    return path
-
-
-@pytest.fixture
-def export(tiny, model, tmp_path):
-    def write(**options):
-        faults = {k: options.pop(k) for k in list(options) if k in tiny.Faults.__annotations__}
-        return tiny.FolderWriter(model, tiny.Faults(**faults), **options).write(tmp_path / "out")
-
-    return write
-
-
 def named(verdict):
     return {check.name: check for check in verdict.checks}
 
