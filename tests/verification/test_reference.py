@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from assay.errors import DependencyError, UnjudgedError
+from assay.errors import DependencyError, OptionError, UnjudgedError
 from assay.verification import load_reference
 from assay.verification.reference import (
     _float64,
@@ -138,3 +138,14 @@ def test_missing_torch_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "torch", None)
     with pytest.raises(DependencyError, match=r"pip install 'assay\[verify\]'"):
         load_reference(tmp_path)
+
+
+def test_a_device_that_is_not_there_is_told(tiny, tmp_path):
+    """Control: the processor is."""
+    tiny.build_model().save_pretrained(tmp_path)
+    for streamed in (False, True):
+        model = load_reference(tmp_path, device="cpu", streamed=streamed)
+        assert run_logits(model, np.arange(5)).shape == (5, 256)
+    for device in ("cuda:7", "nonsense"):
+        with pytest.raises(OptionError, match="can't compute"):
+            load_reference(tmp_path, device=device)

@@ -55,6 +55,7 @@ def verify_folder(
     prompts: Sequence[str | Sequence[int]] | None = None,
     use_genai: bool = True,
     streamed: bool | None = None,
+    device: str = "cpu",
     save_to: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
@@ -62,8 +63,9 @@ def verify_folder(
 
     reference: a checkpoint folder, a .gguf file or a hub id; or an .npz file of saved logits, or
     another ONNX folder. prompts: texts or ids instead of the built-in prompt. streamed: read the
-    checkpoint a decoder layer at a time; None does so where memory demands it. save_to: a file
-    for the reference's logits. progress: called with a line before each stage.
+    checkpoint a decoder layer at a time; None does so where memory demands it. device: where
+    PyTorch computes. save_to: a file for the reference's logits. progress: called with a line
+    before each stage.
     Raises RuntimeFolderError when the folder holds no decoder, DependencyError without torch,
     UnjudgedError when the reference can't be loaded.
     """
@@ -74,7 +76,7 @@ def verify_folder(
     if Path(reference).suffix == ".npz" or is_model_folder(Path(reference)):
         return _verify_without_weights(opened, Path(reference), num_tokens, prompts, tell)
     tell("loading the reference")
-    model = load_reference(reference, streamed=streamed)
+    model = load_reference(reference, streamed=streamed, device=device)
     limit = limit_tokens(model, opened, num_tokens)
     material = gather_prompts(opened, model, reference, limit, prompts)
     checks: list[Check] = []

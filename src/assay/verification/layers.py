@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from assay.errors import RuntimeFolderError
 from assay.verification.candidate import Candidate
+from assay.verification.reference import ids_on_device
 from assay.verification.verdict import Check
 
 if TYPE_CHECKING:
@@ -49,12 +50,12 @@ def run_layers(model: torch.nn.Module, ids_S: npt.NDArray[np.int64]) -> dict[str
 
         def keep(_: Any, __: Any, output: Any, name: str = name) -> None:
             value = output[0] if isinstance(output, tuple) else output
-            streams[name] = value.detach().float().reshape(-1, value.shape[-1]).numpy().copy()
+            streams[name] = value.detach().float().cpu().reshape(-1, value.shape[-1]).numpy().copy()
 
         hooks.append(layer.register_forward_hook(keep))
     try:
         with torch.no_grad():
-            model(input_ids=torch.from_numpy(np.array(ids_S[None, :_NUM_TOKENS])), use_cache=False)
+            model(input_ids=ids_on_device(model, ids_S[:_NUM_TOKENS]), use_cache=False)
     finally:
         for hook in hooks:
             hook.remove()

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from assay.errors import DependencyError, UnjudgedError
+from assay.errors import DependencyError, OptionError, UnjudgedError
 from assay.runtime import read_available_bytes
 from assay.verification.metrics import Noise, extend_noise, measure_noise
-from assay.verification.streaming import load_streamed, measure_size
+from assay.verification.streaming import find_stream, load_streamed, measure_size
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ReferenceRun",
     "find_window",
+    "ids_on_device",
     "load_reference",
     "run_half",
     "run_logits",
@@ -57,12 +58,14 @@ class ReferenceRun:
     noise: Noise
 
 
-def load_reference(source: str | Path, *, streamed: bool | None = None) -> torch.nn.Module:
+def load_reference(
+    source: str | Path, *, streamed: bool | None = None, device: str = "cpu"
+) -> torch.nn.Module:
     """Load a causal language model in float32 with eager attention, in eval mode.
 
     source: a checkpoint folder, a .gguf file, or a hub id. streamed: leave the weights in the
     checkpoint and read one decoder layer at a time; None does so where memory can't hold them
-    twice, as the float64 run needs.
+    twice, as the float64 run needs. device: where PyTorch computes, such as "cuda".
     Raises DependencyError without torch and transformers, UnjudgedError when it can't be loaded.
     """
     try:
@@ -74,10 +77,11 @@ def load_reference(source: str | Path, *, streamed: bool | None = None) -> torch
             "torch and transformers aren't installed",
             next_step="pip install 'assay[verify]'",
         ) from exc
+    _check_device(device)
     path = Path(source)
     if streamed or (streamed is None and _exceeds_memory(path)):
         with contextlib.nullcontext() if streamed else contextlib.suppress(UnjudgedError):
-            return load_streamed(path)
+            return load_streamed(path, device=device)
     where, options = (str(source), {})
     if path.suffix == ".gguf":
         where, options = str(path.parent), {"gguf_file": path.name}
@@ -92,8 +96,21 @@ def load_reference(source: str | Path, *, streamed: bool | None = None) -> torch
             f"transformers can't load the reference: {exc}",
             next_step="Give the checkpoint that the folder was exported from.",
         ) from exc
-    reference: torch.nn.Module = model.eval()
+    reference: torch.nn.Module = model.eval().to(device)
     return reference
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as exc:
+        raise OptionError(
+            "device",
+            f"PyTorch can't compute on {device!r}: {str(exc).splitlines()[0]}",
+            next_step="Use cpu, or a build of PyTorch for that device.",
+        ) from exc
 
 
 def _exceeds_memory(path: Path) -> bool:
@@ -190,12 +207,21 @@ def run_half(model: torch.nn.Module, ids_S: Ids) -> Logits:
                 module._buffers.update(named)
 
 
+def ids_on_device(model: torch.nn.Module, ids_S: Ids) -> torch.Tensor:
+    """One prompt as [1, S], where the model computes."""
+    import torch
+
+    stream = find_stream(model)
+    device = stream.device if stream else next(model.parameters()).device
+    return torch.from_numpy(np.array(ids_S[None])).to(device)
+
+
 def _forward(model: torch.nn.Module, ids_S: Ids) -> torch.Tensor:
     import torch
 
     with torch.no_grad():
-        output = model(input_ids=torch.from_numpy(np.array(ids_S[None])), use_cache=False)
-    logits: torch.Tensor = output.logits[0]
+        output = model(input_ids=ids_on_device(model, ids_S), use_cache=False)
+    logits: torch.Tensor = output.logits[0].cpu()
     return logits
 
 

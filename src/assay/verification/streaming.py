@@ -40,8 +40,11 @@ class WeightStream:
     values into a stretch of its rows (float32, in place).
     """
 
-    def __init__(self, checkpoint: Checkpoint, sources: dict[str, str]) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, sources: dict[str, str], device: str = "cpu"
+    ) -> None:
         self.checkpoint = checkpoint
+        self.device = device
         self.sources = sources
         self.overlays: dict[str, list[Overlay]] = {}
 
@@ -72,7 +75,7 @@ def find_stream(model: torch.nn.Module) -> WeightStream | None:
     return getattr(model, _ATTRIBUTE, None)
 
 
-def load_streamed(source: str | Path) -> torch.nn.Module:
+def load_streamed(source: str | Path, *, device: str = "cpu") -> torch.nn.Module:
     """Build a causal language model whose weights stay in the checkpoint.
 
     source: a folder of safetensors. Raises UnjudgedError where a parameter has no tensor of its
@@ -89,7 +92,12 @@ def load_streamed(source: str | Path) -> torch.nn.Module:
         )
     model.tie_weights()
     checkpoint = open_checkpoint(Path(source))
-    stream = WeightStream(checkpoint, _map_parameters(model, checkpoint, str(source)))
+    sources = _map_parameters(model, checkpoint, str(source))
+    stream = WeightStream(checkpoint, sources, device)
+    for module in model.modules():
+        module._buffers.update(
+            {k: b.to(device) for k, b in module._buffers.items() if b is not None}
+        )
     setattr(model, _ATTRIBUTE, stream)
     for name, unit in _list_units(model):
         _stream_unit(stream, name, unit)
@@ -220,7 +228,7 @@ def _stream_unit(stream: WeightStream, name: str, unit: torch.nn.Module) -> None
             for key, parameter in owner.named_parameters(recurse=False):
                 full = ".".join(filter(None, (name, path, key)))
                 values = stream.load_rows(full).reshape(tuple(parameter.shape))
-                tensor = torch.from_numpy(values).to(parameter.dtype)
+                tensor = torch.from_numpy(values).to(stream.device, parameter.dtype)
                 _replace(owner, key, parameter, tensor)
 
     unit.register_forward_pre_hook(load)
@@ -254,7 +262,7 @@ class _EmbeddingRows:
         import torch
 
         placeholder = module.weight
-        table = torch.empty(placeholder.shape, dtype=placeholder.dtype)
+        table = torch.empty(placeholder.shape, dtype=placeholder.dtype, device=self.stream.device)
         for row in torch.unique(inputs[0]).tolist():
             table[row] = torch.from_numpy(self.stream.load_rows(self.name, row, row + 1)[0])
         _replace(module, "weight", placeholder, table)
@@ -276,9 +284,9 @@ class _BlockwiseLinear:
         for start in range(0, rows, step):
             stop = min(rows, start + step)
             values = self.stream.load_rows(f"{self.name}.weight", start, stop)
-            block = torch.from_numpy(values).to(x.dtype)
+            block = torch.from_numpy(values).to(x.device, x.dtype)
             output[..., start:stop] = torch.nn.functional.linear(x, block)
         if self.module.bias is not None:
             bias = self.stream.load_rows(f"{self.name}.bias").reshape(-1)
-            output += torch.from_numpy(bias).to(x.dtype)
+            output += torch.from_numpy(bias).to(x.device, x.dtype)
         return output

@@ -60,7 +60,7 @@ class Parameters:
     ) -> npt.NDArray[np.float32]:
         """Rows of a parameter, or columns of a transposed one, as the original has them."""
         if self.stream is None:
-            weight = self.by_name[name].detach().numpy()
+            weight = self.by_name[name].detach().cpu().numpy()
             return np.asarray((weight.T if transposed else weight)[index_R], np.float32)
         if transposed:
             columns: npt.NDArray[np.float32] = self._read_whole(name).T[index_R]
@@ -91,7 +91,8 @@ class Parameters:
         inside = slice(stretch.start, stretch.start + len(stretch.rows_R))
         for rows, decoded in decode_rows(folder, tensor, rows=inside):
             own = slice(rows.start - stretch.start, rows.stop - stretch.start)
-            weight[torch.from_numpy(stretch.rows_R[own])] = torch.from_numpy(decoded.weight_NK)
+            index = torch.from_numpy(stretch.rows_R[own]).to(weight.device)
+            weight[index] = torch.from_numpy(decoded.weight_NK).to(weight.device)
 
     def _read_whole(self, name: str) -> npt.NDArray[np.float32]:
         assert self.stream is not None
