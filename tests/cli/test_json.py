@@ -58,14 +58,14 @@ def test_numbers_that_json_lacks(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_export(llama: Path, room: Path, assay_command: Command) -> None:
     """proves: B12. Control: without --json stdout is one line of text."""
-    outcome = assay_command("export", "-m", llama, "-o", room / "out", "-p", "int4", "--json")
-    report = read(outcome)
+    call = ("export", "-m", llama, "--no-verify", "-o")
+    report = read(assay_command(*call, room / "out", "-p", "int4", "--json"))
     assert report["folder"] == str(room / "out")
     assert report["options"]["precision"] == "int4"
     assert report["load_once"]["status"] == "ok"
     assert report["load_once"]["peak_rss_bytes"] > 0
     assert {"model.onnx", "model.onnx.data"} <= set(report["files"])
-    plain = assay_command("export", "-m", llama, "-o", room / "plain", "--no-load")
+    plain = assay_command(*call, room / "plain", "--no-load")
     assert len(plain.out.splitlines()) == 1
     assert "switched off" in plain.out
 
@@ -75,6 +75,7 @@ def test_a_dry_run_reports_and_writes_nothing(
 ) -> None:
     """proves: B12. Control: the export itself writes, as many bytes as were announced."""
     call = ("export", "-m", llama, "-o", room / "deep" / "out", "-p", "int4", "--no-load")
+    call = (*call, "--no-verify")
     report = read(assay_command(*call, "--dry-run", "--json"))
     assert report["dry_run"] is True
     assert report["options"]["precision"] == "int4"
@@ -185,7 +186,7 @@ def test_verify_passes_or_fails(
 
     Each is the other's control.
     """
-    call = ("-n", 12, "--no-genai", "--json", "--quiet")
+    call = ("-n", 12, "--no-genai", "--no-certificate", "--json", "--quiet")
     own = assay_command("verify", folder, "-r", llama, *call)
     verdict = parse_strictly(own.out)
     assert (own.code, verdict["verdict"], verdict["exit_code"]) == (0, "pass", 0)

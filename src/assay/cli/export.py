@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
+from assay.cli.judging import (
+    Judged,
+    check_report,
+    has_reference_packages,
+    judge_export,
+    write_report,
+)
 from assay.cli.output import ProgressLines, add_json_flag, print_json
+from assay.errors import AssayError, DependencyError, OptionError
 
 __all__ = ["add_parser", "run"]
+
+# What the manifest says about verification.
+VERIFIES = "after the export: see parity.json"
+SWITCHED_OFF = "switched off by the user (--no-verify)"
+NOT_INSTALLED = "assay[verify] isn't installed"
+EXIT_FAIL, EXIT_ERROR = 1, 2
 
 
 def add_parser(verbs: Any) -> None:
@@ -15,7 +30,9 @@ def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser(
         "export",
         help="checkpoint to ONNX Runtime GenAI folder",
-        description="Export a Hugging Face folder or a GGUF file to an ONNX Runtime GenAI folder.",
+        description="Export a Hugging Face folder or a GGUF file to an ONNX Runtime GenAI folder, "
+        "and judge it against PyTorch where assay[verify] is installed. Exit code 1: it was "
+        "written and failed.",
     )
     parser.add_argument("-m", "--model", required=True, help="checkpoint folder or .gguf file")
     parser.add_argument("-o", "--output", required=True, help="folder to create")
@@ -74,10 +91,9 @@ def add_parser(verbs: Any) -> None:
         "--no-load", action="store_true", help="don't load the result once in onnxruntime-genai"
     )
     parser.add_argument(
-        "--no-verify",
-        action="store_true",
-        help="accepted for scripts: export doesn't verify unless told to",
+        "--no-verify", action="store_true", help="don't judge the result against PyTorch"
     )
+    parser.add_argument("--report", metavar="FILE", help="write an HTML report of the verdict")
     parser.add_argument(
         "--dry-run", action="store_true", help="check everything and say what would be written"
     )
@@ -103,9 +119,11 @@ def run(args: argparse.Namespace) -> int:
         context_length=args.context_length,
         ignore_config_keys=tuple(args.ignore_config_key),
     )
+    decided = _decide_verification(args)
     if args.dry_run:
         return _plan(args, options)
     progress = ProgressLines(quiet=args.quiet)
+    judged = None
     try:
         report = export(
             args.model,
@@ -113,15 +131,74 @@ def run(args: argparse.Namespace) -> int:
             options,
             overwrite=args.overwrite,
             check_loading=not args.no_load,
+            verification=decided,
             progress=progress,
         )
+        if not args.json:
+            print(report.to_text(), flush=True)
+        if decided == VERIFIES:
+            judged = judge_export(
+                args.output,
+                args.model,
+                precision=args.precision,
+                progress=progress.tell,
+                use_genai=not args.no_load,
+            )
     finally:
         progress.close()
     if args.json:
-        print_json(report.to_json())
+        verdict = judged.to_json() if judged else None
+        print_json({**report.to_json(), "verification": {"decided": decided, "verdict": verdict}})
     else:
-        print(report.to_text())
-    return 0
+        _tell_verification(args, decided, judged)
+    return _conclude(args, judged)
+
+
+def _decide_verification(args: argparse.Namespace) -> str:
+    """Whether the result is judged, in the manifest's words; refuses a report without a verdict."""
+    check_report(args.report)
+    decided = VERIFIES
+    if args.no_verify:
+        decided = SWITCHED_OFF
+    elif not has_reference_packages():
+        decided = NOT_INSTALLED
+    if args.report and decided == SWITCHED_OFF:
+        raise OptionError(
+            "--report",
+            "there is no verdict to report with --no-verify",
+            next_step="Leave one of the two out.",
+        )
+    if args.report and decided == NOT_INSTALLED:
+        raise DependencyError(
+            "--report",
+            "there is no verdict to report: assay[verify] isn't installed",
+            next_step="pip install 'assay[verify]', or leave --report out.",
+        )
+    return decided
+
+
+def _tell_verification(args: argparse.Namespace, decided: str, judged: Judged | None) -> None:
+    if judged is None:
+        if decided == NOT_INSTALLED:
+            then = f"pip install 'assay[verify]', then assay verify {args.output} -r {args.model}"
+            print(f"not verified: {decided} ({then})")
+        return
+    print(judged.to_text())
+    if judged.verdict.status == "fail":
+        print(f"it failed: {args.output} stays as it was written, to be looked into, not used")
+    elif judged.verdict.status == "unjudged":
+        print(f"not verified: nobody could judge it, see above; {args.output} stays as written")
+
+
+def _conclude(args: argparse.Namespace, judged: Judged | None) -> int:
+    """Write the report; the exit code: 1 for a verdict of fail, 0 otherwise."""
+    if judged is not None and args.report:
+        try:
+            write_report(args.report, judged)
+        except AssayError as exc:  # the folder and the verdict are out already
+            print(f"assay: {exc}", file=sys.stderr)
+            return EXIT_ERROR
+    return EXIT_FAIL if judged is not None and judged.verdict.status == "fail" else 0
 
 
 def _plan(args: argparse.Namespace, options: Any) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,6 +17,11 @@ from ._machine import Machine, describe_machine
 from ._measure import check_lengths, keep_quiet_runs, measure_child, measure_speed
 
 __all__ = ["BenchReport", "Summary", "bench"]
+
+_CSV_COLUMNS = (
+    "folder", "prompt_tokens", "new_tokens", "runs", "quantity", "unit", "mean", "deviation",
+    "median",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,32 +80,56 @@ class BenchReport:
         }
         return data
 
+    @property
+    def num_runs(self) -> int:
+        """Processes that were measured."""
+        return max(len(one.values) for one in self.summaries)
+
+    def to_table(self) -> str:
+        """A line for each quantity, mean and standard deviation, for a terminal."""
+        rows = [
+            f"{one.name:<20} {one.mean:>10.4g} ± {one.deviation:<8.2g} {one.unit}"
+            for one in self.summaries
+        ]
+        return "\n".join([*rows, "", *self._tell_setting()])
+
+    def to_csv(self) -> str:
+        """A header and a row for each quantity; the setting stands in every row."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(_CSV_COLUMNS)
+        setting = (self.folder, self.prompt_tokens, self.new_tokens)
+        for one in self.summaries:
+            numbers = (one.mean, one.deviation, one.median)
+            writer.writerow((*setting, len(one.values), one.name, one.unit, *numbers))
+        return text.getvalue()
+
     def to_text(self) -> str:
         """A Markdown table and its setting."""
         rows = [
             f"| {one.name} | {one.unit} | {one.median:.4g} | {one.mean:.4g} | {one.deviation:.2g} |"
             for one in self.summaries
         ]
+        head = ["| | unit | median | mean | deviation |", "|---|---|---|---|---|"]
+        return "\n".join([*head, *rows, "", *self._tell_setting()])
+
+    def _tell_setting(self) -> list[str]:
         lines = [
-            "| | unit | median | mean | deviation |",
-            "|---|---|---|---|---|",
-            *rows,
-            "",
             f"{self.folder}: {self.size_bytes / 2**20:.1f} MiB, {self.prompt_tokens} prompt and "
-            f"{self.new_tokens} new tokens, {len(self.summaries[0].values)} runs",
+            f"{self.new_tokens} new tokens, {self.num_runs} runs",
             f"session options: {self.session_options or 'the runtime defaults'}",
             self.machine.to_text(),
         ]
         if self.num_disturbed:
             lines.append(f"{self.num_disturbed} runs were disturbed by other programs")
-        return "\n".join(lines)
+        return lines
 
 
 def bench(
     folder: str | Path,
     *,
-    prompt_tokens: int = 256,
-    new_tokens: int = 64,
+    prompt_tokens: int = 512,
+    new_tokens: int = 128,
     runs: int = 5,
     session_options: dict[str, Any] | None = None,
     timeout_s: float = 600.0,
@@ -111,7 +142,7 @@ def bench(
     found = read_folder(folder)
     check_lengths(found, prompt_tokens, new_tokens)
     import_genai()
-    rows: list[tuple[float, ...]] = []
+    rows: list[tuple[float | None, ...]] = []
     num_disturbed = 0
     for _ in range(max(1, runs)):
         result = measure_child(
@@ -124,8 +155,8 @@ def bench(
         )
         speed = measure_speed(found, result)
         ttft_s = statistics.median(run.ttft_s for run in keep_quiet_runs(result.runs)[0])
-        peak = (result.peak_rss_bytes or 0) / 2**20
-        rows.append((ttft_s, speed.prefill, speed.decode, result.load_s or 0.0, peak))
+        peak = None if result.peak_rss_bytes is None else result.peak_rss_bytes / 2**20
+        rows.append((ttft_s, speed.prefill, speed.decode, result.load_s, peak))
         num_disturbed += speed.disturbed
     return BenchReport(
         folder=str(found.path),
@@ -140,7 +171,8 @@ def bench(
     )
 
 
-def _summarize(rows: Sequence[tuple[float, ...]]) -> tuple[Summary, ...]:
+def _summarize(rows: Sequence[tuple[float | None, ...]]) -> tuple[Summary, ...]:
+    """One summary a column; a quantity that the system doesn't tell is left out."""
     names = (
         ("time to first token", "s"),
         ("prefill", "tokens/s"),
@@ -149,7 +181,9 @@ def _summarize(rows: Sequence[tuple[float, ...]]) -> tuple[Summary, ...]:
         ("peak memory", "MiB"),
     )
     columns = zip(*rows, strict=True)
+    known = [tuple(value for value in column if value is not None) for column in columns]
     return tuple(
-        Summary(name=name, unit=unit, values=tuple(values))
-        for (name, unit), values in zip(names, columns, strict=True)
+        Summary(name=name, unit=unit, values=values)
+        for (name, unit), values in zip(names, known, strict=True)
+        if values
     )
