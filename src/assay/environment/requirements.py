@@ -15,7 +15,7 @@ _REQUIREMENT = re.compile(
     r"(?P<rest>@[^;]*|\([^)]*\)|[^;]*?)\s*(?:;(?P<marker>.*))?",
     re.DOTALL,
 )
-_CLAUSE = re.compile(r"\s*(?P<operator>===|~=|==|!=|<=|>=|<|>)\s*(?P<version>[^\s,]+)\s*")
+_CLAUSE = re.compile(r"\s*(?P<operator>===|~=|==|!=|<=|>=|<|>)\s*(?P<version>[^\s,<>=!~]+)\s*")
 
 
 @dataclass(frozen=True)
