@@ -31,9 +31,9 @@ $(SMOLLM2): | $(VENV)/.ready
 	$(BIN)/python scripts/fetch_models.py $(MODELS)
 
 demo: $(VENV)/.ready $(SMOLLM2)
-	$(BIN)/assay export -m $(SMOLLM2) -o $(DEMO) -p int4 --overwrite
+	$(BIN)/assay export -m $(SMOLLM2) -o $(DEMO) -p int4 --overwrite --no-verify
 	$(BIN)/assay tune $(DEMO)
-	$(BIN)/assay verify $(DEMO) -r $(SMOLLM2)
+	$(BIN)/assay verify $(DEMO) -r $(SMOLLM2) --report demo/report.html
 	$(BIN)/assay generate $(DEMO) "What is the capital of France?"
 
 test: lint unit old

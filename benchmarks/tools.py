@@ -39,7 +39,7 @@ class Tool:
 def assay_tool(precision: str, *options: str) -> Tool:
     """This checkout's own exporter, loading and verification off."""
     command = [sys.executable, "-m", "assay", "export", "-m", "{model}", "-o", "{output}"]
-    command += ["-p", precision, "-e", "cpu", *options, "--no-load", "--json"]
+    command += ["-p", precision, "-e", "cpu", *options, "--no-load", "--no-verify", "--json"]
     return Tool(name="assay", what=" ".join((precision, *options)), command=tuple(command))
 
 

@@ -23,6 +23,7 @@ VERIFIES = "after the export: see parity.json"
 SWITCHED_OFF = "switched off by the user (--no-verify)"
 NOT_INSTALLED = "assay[verify] isn't installed"
 EXIT_FAIL, EXIT_ERROR = 1, 2
+COST_RUNS = 3  # that measure speed and memory for the certificate
 
 
 def add_parser(verbs: Any) -> None:
@@ -143,6 +144,7 @@ def run(args: argparse.Namespace) -> int:
                 precision=args.precision,
                 progress=progress.tell,
                 use_genai=not args.no_load,
+                cost_runs=COST_RUNS,
             )
     finally:
         progress.close()

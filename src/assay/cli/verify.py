@@ -49,6 +49,19 @@ def add_parser(verbs: Any) -> None:
         "--device", default="cpu", help="where PyTorch computes: cpu (default), cuda, cuda:1"
     )
     parser.add_argument(
+        "--cost-runs",
+        type=int,
+        default=3,
+        metavar="N",
+        help="runs that measure speed and memory in onnxruntime-genai; 0: none (default 3)",
+    )
+    parser.add_argument(
+        "--streamed",
+        action="store_true",
+        default=None,
+        help="read the reference a decoder layer at a time (default: where memory demands it)",
+    )
+    parser.add_argument(
         "--save-logits",
         metavar="FILE",
         help="keep the reference's logits in an .npz file, to judge against later",
@@ -89,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
         prompts=args.prompt,
         use_genai=not args.no_genai,
         device=args.device,
+        streamed=args.streamed,
+        cost_runs=args.cost_runs,
         save_to=args.save_logits,
     )
     if args.json:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from assay.errors import RuntimeFolderError
 from assay.verification.candidate import open_candidate
+from assay.verification.cost import measure_cost
 from assay.verification.float_proof import judge_float32, measure_reference
 from assay.verification.folder import ModelFolder, open_folder
 from assay.verification.genai import generate_in_genai, has_genai, judge_generation
@@ -56,6 +57,7 @@ def verify_folder(
     use_genai: bool = True,
     streamed: bool | None = None,
     device: str = "cpu",
+    cost_runs: int = 0,
     save_to: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
@@ -64,8 +66,9 @@ def verify_folder(
     reference: a checkpoint folder, a .gguf file or a hub id; or an .npz file of saved logits, or
     another ONNX folder. prompts: texts or ids instead of the built-in prompt. streamed: read the
     checkpoint a decoder layer at a time; None does so where memory demands it. device: where
-    PyTorch computes. save_to: a file for the reference's logits. progress: called with a line
-    before each stage.
+    PyTorch computes. cost_runs: how often to measure speed and memory in onnxruntime-genai,
+    each run a process; not judged. save_to: a file for the reference's logits. progress: called
+    with a line before each stage.
     Raises RuntimeFolderError when the folder holds no decoder, DependencyError without torch,
     UnjudgedError when the reference can't be loaded.
     """
@@ -96,7 +99,11 @@ def verify_folder(
         found = [_demand_window(c, model) for c in _judge_prompt(opened, model, ids_S)]
         suffix = f" (prompt {index + 1})" if index else ""
         checks += [replace(check, name=check.name + suffix) for check in found]
-    return _conclude(opened, reference, checks, material.prompts, prompts)
+    verdict = _conclude(opened, reference, checks, material.prompts, prompts)
+    if cost_runs and use_genai and has_genai():
+        tell("measuring speed and memory")
+        verdict.evidence["cost"] = measure_cost(opened, cost_runs)
+    return verdict
 
 
 def _verify_without_weights(
