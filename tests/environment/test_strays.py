@@ -68,6 +68,7 @@ def test_a_folder_without_init_is_harmless(is_first: bool, site: Path, tmp_path:
     path = [here, site] if is_first else [site]
     (stray,) = look(path, here)
     assert (stray.effect, stray.path) == ("harmless", str(put))
+    assert look([site, here], tmp_path) == ()  # after the installed one there's nothing to tell
     (put / "__init__.py").touch()
     (stray,) = look(path, here)
     assert stray.effect == ("shadows" if is_first else "would_shadow")
