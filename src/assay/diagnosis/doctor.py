@@ -1,0 +1,190 @@
+"""The doctor: from a folder and its checkpoint to causes.
+
+Weights first, by value; then the graph, by asking which change of the original computes what the
+folder computes. Float before quantization: a quantized folder's decoded weights are put into the
+reference, so that what rounding costs is never taken for a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.diagnosis.causes import CATALOGUE
+from assay.diagnosis.encodings import explain_encoding
+from assay.diagnosis.finding import Cause, Diagnosis, Health
+from assay.diagnosis.float_weights import (
+    compare_float_weights,
+    explain_weight,
+    grant,
+    match_float_weights,
+)
+from assay.diagnosis.search import search
+from assay.errors import RuntimeFolderError
+from assay.verification.candidate import Candidate, open_candidate
+from assay.verification.float_proof import bound_float32, judge_float32, measure_reference
+from assay.verification.folder import ModelFolder, open_folder
+from assay.verification.half_proof import MAX_REL_L2
+from assay.verification.layers import LayerAgreement, match_layers, run_layers
+from assay.verification.material import gather_prompts, limit_tokens
+from assay.verification.metrics import relative_l2
+from assay.verification.packed_nodes import find_packed_tensors
+from assay.verification.reference import find_window, load_reference, run_with_noise
+from assay.verification.weight_match import Parameters, match_by_manifest, match_by_value
+from assay.verification.weight_proof import prove_weights
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["diagnose_folder"]
+
+Ids = npt.NDArray[np.int64]
+_NUM_TOKENS = 96
+_PAST_WINDOW = 24
+_ROUNDING = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
+_LAYER_PARTS = 30.0  # times the bound at which a layer's stream counts as parted
+
+
+def diagnose_folder(
+    folder: str | Path,
+    reference: str | Path,
+    *,
+    num_tokens: int = _NUM_TOKENS,
+    progress: Callable[[str], None] | None = None,
+) -> Diagnosis:
+    """Find out why a folder doesn't compute what its checkpoint computes.
+
+    reference: a checkpoint folder, a .gguf file or a hub id. num_tokens: of the prompt; more where
+    a sliding window needs it. Raises RuntimeFolderError where there is no decoder to look at,
+    UnjudgedError where the reference can't be loaded.
+    """
+    tell = progress or (lambda line: None)
+    opened = open_folder(folder)
+    assert opened.signature.logits
+    tell("loading the reference")
+    model = load_reference(reference, streamed=False)
+    try:
+        candidate = open_candidate(opened, accuracy_level=0 if opened.is_quantized else None)
+        ids_S = _choose_ids(opened, model, reference, num_tokens)
+        tell("holding the weights against the checkpoint's")
+        causes, notes = _examine_weights(opened, model)
+        candidate_SV = candidate.prefill(ids_S)
+    except RuntimeFolderError as exc:
+        cause = Cause(
+            id="does_not_run",
+            place=exc.where,
+            confidence=1.0,
+            evidence=exc.found,
+            fix=exc.next_step or "export the model again, or report it to its tool",
+        )
+        return _tell_broken(cause, str(folder), str(reference))
+    run = run_with_noise(model, ids_S)
+    bound = bound_float32(run.noise.rel_l2())
+    if opened.precision != "float32":
+        bound = MAX_REL_L2
+    error = relative_l2(candidate_SV, run.logits_SV)
+    result = search(model, ids_S, candidate_SV, bound, CATALOGUE, tell=tell)
+    layers = match_layers(candidate, ids_S, run_layers(model, ids_S))
+    everything = (*causes, *result.causes)
+    if not everything and result.left <= bound:
+        notes += _examine_other_settings(opened, candidate, model, ids_S)
+    return Diagnosis(
+        health=_tell_health(everything, result.left, bound, notes),
+        causes=everything,
+        error=error,
+        left=result.left,
+        bound=bound,
+        first_bad_layer=_find_first_bad(layers, bound),
+        ruled_out=tuple(result.ruled_out),
+        notes=tuple(notes),
+        layers=tuple(asdict(layer) for layer in layers),
+        folder=str(folder),
+        reference=str(reference),
+    )
+
+
+def _tell_broken(cause: Cause, folder: str, reference: str) -> Diagnosis:
+    nan = float("nan")
+    return Diagnosis(
+        health="explained",
+        folder=folder,
+        reference=reference,
+        causes=(cause,),
+        error=nan,
+        left=nan,
+        bound=nan,
+    )
+
+
+def _tell_health(causes: tuple[Cause, ...], left: float, bound: float, notes: list[str]) -> Health:
+    if left > bound or any(note.startswith("wrong in") for note in notes):
+        return "partly_explained" if causes else "unexplained"
+    return "explained" if causes else "healthy"
+
+
+def _choose_ids(
+    folder: ModelFolder, model: torch.nn.Module, reference: str | Path, num_tokens: int
+) -> Ids:
+    window = find_window(model.config) or 0
+    wanted = max(num_tokens, window + _PAST_WINDOW if window < 1024 else 0)
+    limit = limit_tokens(model, folder, wanted)
+    return gather_prompts(folder, model, reference, min(limit, wanted), None).prompts[0]
+
+
+def _examine_weights(folder: ModelFolder, model: torch.nn.Module) -> tuple[list[Cause], list[str]]:
+    """Causes that lie in stored values; the folder's values are in the model afterwards."""
+    causes: list[Cause] = []
+    notes: list[str] = []
+    parameters = Parameters(model)
+    tolerance = _ROUNDING[folder.precision]
+    for match in list(match_float_weights(folder, parameters)):
+        relative = compare_float_weights(match, parameters)
+        if relative > tolerance:
+            causes.append(explain_weight(match, parameters, relative))
+        if relative:
+            grant(match, model)
+    if folder.is_quantized:
+        causes += _examine_packed(folder, parameters, notes)
+        prove_weights(folder, model)
+    return causes, notes
+
+
+def _examine_packed(folder: ModelFolder, parameters: Parameters, notes: list[str]) -> list[Cause]:
+    causes: list[Cause] = []
+    entries = (folder.manifest or {}).get("weights", {}).values()
+    for tensor in find_packed_tensors(folder):
+        entry = next(
+            (e for e in entries if e.get("initializers", {}).get("packed") == tensor.packed), None
+        )
+        stretches = (
+            match_by_manifest(entry, tensor, parameters)
+            if entry
+            else match_by_value(folder, tensor, parameters)
+        )
+        if stretches is None:
+            notes.append(f"{tensor.packed} fits no weight of the checkpoint")
+        elif (cause := explain_encoding(folder, tensor, stretches, parameters)) is not None:
+            causes.append(cause)
+    return causes
+
+
+def _examine_other_settings(
+    folder: ModelFolder, candidate: Candidate, model: torch.nn.Module, ids_S: Ids
+) -> list[str]:
+    """A prefill that is right says nothing of the cache and of padding."""
+    if folder.precision != "float32":
+        return []
+    checks = judge_float32(candidate, measure_reference(model, ids_S))
+    failed = [check.name for check in checks if check.passed is False]
+    if not failed:
+        return []
+    return [f"wrong in {', '.join(failed)}, right in a prefill: look at the cache"]
+
+
+def _find_first_bad(layers: list[LayerAgreement], bound: float) -> str:
+    return next((layer.name for layer in layers if layer.rel_l2 > _LAYER_PARTS * bound), "")
