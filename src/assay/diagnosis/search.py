@@ -1,4 +1,8 @@
-"""Fault after fault: the hypothesis that removes most of the error is granted, then on."""
+"""Which changes of the original compute what the folder computes?
+
+One change that explains the error down to the noise is the cause. Where none does, pairs and
+triples are tried, starting from the changes that helped most: two faults rarely look like one.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +28,14 @@ __all__ = ["SearchResult", "search"]
 Ids = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float32]
 
-_MOST_FAULTS = 4
-_MUST_REMOVE = 0.5  # of the error, in a step that doesn't reach the bound
+_MOST_FAULTS = 3
+_BEAM = 5
+_MUST_REMOVE = 0.95  # of the error, by changes that don't reach the bound together
 
 
 @dataclass
 class SearchResult:
-    """causes, what error is left, and the ids that never helped."""
+    """causes, what error is left, and the ids that were tried and aren't among them."""
 
     causes: list[Cause] = field(default_factory=list)
     left: float = math.inf
@@ -38,10 +43,19 @@ class SearchResult:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _Step:
+    """A change, and the error with it and all changes before it."""
+
     hypothesis: Hypothesis
     variant: Variant
     score: float
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.hypothesis.id, self.variant.place
+
+
+_Path = tuple[_Step, ...]
 
 
 def search(
@@ -53,63 +67,89 @@ def search(
     *,
     tell: Callable[[str], None] = lambda line: None,
 ) -> SearchResult:
-    """Explain candidate logits by changes of the reference; the model is as before afterwards."""
-    result = SearchResult()
-    with contextlib.ExitStack() as granted:
-        result.left = relative_l2(candidate_SV, run_logits(model, ids_S))
-        helped: set[str] = set()
-        tried: set[str] = set()
-        while result.left > bound and len(result.causes) < _MOST_FAULTS:
-            tell(f"looking for the cause of relL2 {result.left:.3g}")
-            trials = _try_all(model, ids_S, candidate_SV, catalogue)
-            tried |= {trial.hypothesis.id for trial in trials}
-            best = _choose(trials, bound)
-            if best is None or best.score > max(bound, _MUST_REMOVE * result.left):
-                break
-            helped.add(best.hypothesis.id)
-            granted.enter_context(best.variant.change())
-            result.causes.append(_name(best, result.left, bound))
-            result.left = best.score
-        result.ruled_out = sorted(tried - helped)
+    """Explain candidate logits by changes of the reference, which is as before afterwards."""
+    start = relative_l2(candidate_SV, run_logits(model, ids_S))
+    result = SearchResult(left=start)
+    if start <= bound:
+        return result
+    tried: set[str] = set()
+    beam: list[_Path] = [()]
+    best: _Path = ()
+    for depth in range(1, _MOST_FAULTS + 1):
+        tell(f"looking for {depth} cause{'s' if depth > 1 else ''} of relL2 {start:.3g}")
+        paths: list[_Path] = []
+        for path in beam:
+            steps = _extend(model, ids_S, candidate_SV, catalogue, path)
+            tried |= {step.hypothesis.id for step in steps}
+            paths += [(*path, step) for step in steps]
+        explained = _choose(paths, bound)
+        if explained:
+            best = explained
+            break
+        beam = sorted(paths, key=lambda path: path[-1].score)[:_BEAM]
+        if beam and (not best or beam[0][-1].score < 0.1 * best[-1].score):
+            best = beam[0]
+    if best and best[-1].score <= max(bound, (1 - _MUST_REMOVE) * start):
+        result.causes = _name(best, start, bound)
+        result.left = best[-1].score
+    named = {cause.id for cause in result.causes}
+    result.ruled_out = sorted(tried - named)
     return result
 
 
-def _try_all(
-    model: torch.nn.Module, ids_S: Ids, candidate_SV: Logits, catalogue: Sequence[Hypothesis]
-) -> list[_Trial]:
-    trials = []
-    for hypothesis in catalogue:
-        for variant in hypothesis.variants(model):
-            try:
-                with variant.change():
-                    logits_SV = run_logits(model, ids_S)
-            except (RuntimeError, ValueError, TypeError):
-                continue  # a change that this model can't compute with is no explanation
-            score = relative_l2(candidate_SV, logits_SV)
-            if math.isfinite(score):
-                trials.append(_Trial(hypothesis, variant, score))
-    return trials
+def _extend(
+    model: torch.nn.Module,
+    ids_S: Ids,
+    candidate_SV: Logits,
+    catalogue: Sequence[Hypothesis],
+    path: _Path,
+) -> list[_Step]:
+    """Every further change on top of a path."""
+    steps = []
+    taken = {step.key for step in path}
+    with contextlib.ExitStack() as granted:
+        for step in path:
+            granted.enter_context(step.variant.change())
+        for hypothesis in catalogue:
+            for variant in hypothesis.variants(model):
+                if (hypothesis.id, variant.place) in taken:
+                    continue
+                try:
+                    with variant.change():
+                        logits_SV = run_logits(model, ids_S)
+                except (RuntimeError, ValueError, TypeError):
+                    continue  # a change that this model can't compute with explains nothing
+                score = relative_l2(candidate_SV, logits_SV)
+                if math.isfinite(score):
+                    steps.append(_Step(hypothesis, variant, score))
+    return steps
 
 
-def _choose(trials: list[_Trial], bound: float) -> _Trial | None:
-    """The lowest score; among those that explain everything, the first of the catalogue.
-
-    A cause in every layer and one in a single layer that explain alike: the narrower place.
-    """
-    best = min(trials, key=lambda trial: trial.score, default=None)
-    if best is None or best.score > bound:
-        return best
-    return next(trial for trial in trials if trial.score <= max(bound, 2 * best.score))
+def _choose(paths: list[_Path], bound: float) -> _Path:
+    """Of the paths that explain everything, the first of the catalogue that is nearly the best."""
+    least = min((path[-1].score for path in paths), default=math.inf)
+    if least > bound:
+        return ()
+    return next(path for path in paths if path[-1].score <= min(bound, 2 * least))
 
 
-def _name(trial: _Trial, before: float, bound: float) -> Cause:
-    whole = math.log(before / bound)
-    removed = math.log(before / max(trial.score, bound))
-    return Cause(
-        id=trial.hypothesis.id,
-        place=trial.variant.place,
-        confidence=round(max(0.0, min(1.0, removed / whole if whole > 0 else 1.0)), 3),
-        evidence=f"{trial.variant.what}: PyTorch changed this way lies {trial.score:.3g} from the "
-        f"folder, the original {before:.3g}",
-        fix=trial.hypothesis.fix,
-    )
+def _name(path: _Path, start: float, bound: float) -> list[Cause]:
+    """The steps as causes: those that remove most first."""
+    whole = math.log(start / bound)
+    left = path[-1].score
+    sure = 1.0 if left <= bound else math.log(start / left) / whole
+    causes = []
+    before = start
+    for step in path:
+        causes.append(
+            Cause(
+                id=step.hypothesis.id,
+                place=step.variant.place,
+                confidence=round(max(0.0, min(1.0, sure)), 3),
+                evidence=f"{step.variant.what}: PyTorch changed this way lies {step.score:.3g} "
+                f"from the folder, without it {before:.3g}",
+                fix=step.hypothesis.fix,
+            )
+        )
+        before = step.score
+    return causes

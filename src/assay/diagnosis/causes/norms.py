@@ -59,13 +59,13 @@ def _offset(model: torch.nn.Module) -> Iterator[Variant]:
 
 
 def _adds_one(module: Any) -> bool:
-    """Whether a weight of zero leaves the input alone: asked of the module itself."""
+    """Whether a weight of zero leaves something of the input: asked of the module itself."""
     import torch
 
-    size = module.weight.shape[-1]
-    probe = torch.linspace(-1.0, 1.0, size)
+    shape = module.weight.shape
+    probe = torch.linspace(-1.0, 1.0, shape[-1]).expand(shape)
     with torch.no_grad(), values([(module.weight, torch.zeros_like)])():
-        return bool(module(probe.expand(*module.weight.shape[:-1], size)).abs().max() > 0)
+        return bool((module(probe) - module(probe.flip(-1) + 1)).abs().max() > 0)
 
 
 def _generalize(name: str) -> str:
