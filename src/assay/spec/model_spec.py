@@ -7,9 +7,19 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from assay.spec.export_section import ExportSpec
+from assay.spec.moe import MoESpec
 from assay.spec.vocabulary import Decoder
 
-__all__ = ["ConfigSpec", "ModelSpec", "RuntimeSpec", "TextPart", "WeightsSpec"]
+__all__ = [
+    "ConfigSpec",
+    "ExportSpec",
+    "MoESpec",
+    "ModelSpec",
+    "RuntimeSpec",
+    "TextPart",
+    "WeightsSpec",
+]
 
 _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
@@ -66,7 +76,8 @@ class ModelSpec:
     becomes: (config key, model type): a file of this type that has the key is of the other type.
     architectures: class names in config.architectures.
     modeling_source: where the reference implementation lives.
-    min_transformers_version: the first release that has it ("" for remote code).
+    min_transformers_version: the first release known to have it ("" for remote code).
+    moe_spec: None for a dense model. export_spec: None where there is nothing to say.
     """
 
     model_type: str
@@ -77,5 +88,7 @@ class ModelSpec:
     config_spec: ConfigSpec | None = None
     weights_spec: WeightsSpec = WeightsSpec()
     decoder_spec: Decoder | None = None
+    moe_spec: MoESpec | None = None
+    export_spec: ExportSpec | None = None
     runtime_spec: RuntimeSpec | None = None
     text_part: TextPart | None = None

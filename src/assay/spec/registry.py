@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import difflib
 
-from assay.errors import UnknownArchitectureError
+from assay.errors import AssayError, UnknownArchitectureError
 from assay.spec.model_spec import ModelSpec
 
-__all__ = ["find_nearest_types", "get_spec", "get_specs", "register"]
+__all__ = [
+    "BrokenSpecError",
+    "find_nearest_types",
+    "get_broken_types",
+    "get_spec",
+    "get_specs",
+    "has_spec",
+    "mark_broken",
+    "register",
+]
 
 _SPECS: dict[str, ModelSpec] = {}
+_BROKEN: dict[str, Exception] = {}
+
+
+class BrokenSpecError(AssayError):
+    """A type's specs.py can't be imported: its own fault, and not that the type is unknown."""
 
 
 def register(spec: ModelSpec) -> ModelSpec:
@@ -21,7 +35,17 @@ def register(spec: ModelSpec) -> ModelSpec:
 
 
 def get_spec(model_type: str) -> ModelSpec:
-    """Return the spec of `model_type`; UnknownArchitectureError names the nearest ones."""
+    """Return the spec of `model_type`.
+
+    UnknownArchitectureError names the nearest ones; BrokenSpecError says that its file is broken.
+    """
+    if model_type in _BROKEN:
+        reason = _BROKEN[model_type]
+        raise BrokenSpecError(
+            f"models/{model_type}/specs.py",
+            f"it can't be imported ({type(reason).__name__}: {reason})",
+            next_step="The type isn't unsupported; mend its file. The traceback above says where.",
+        ) from reason
     if model_type in _SPECS:
         return _SPECS[model_type]
     near = find_nearest_types(model_type)
@@ -37,6 +61,22 @@ def get_spec(model_type: str) -> ModelSpec:
 def get_specs() -> tuple[ModelSpec, ...]:
     """Return every registered spec, by model_type."""
     return tuple(_SPECS[name] for name in sorted(_SPECS))
+
+
+def mark_broken(model_type: str, reason: Exception) -> None:
+    """Remember that the folder of `model_type` can't be imported, and why."""
+    _BROKEN[model_type] = reason
+    _SPECS.pop(model_type, None)
+
+
+def get_broken_types() -> dict[str, Exception]:
+    """Return the model types whose specs.py can't be imported, with the reason."""
+    return dict(sorted(_BROKEN.items()))
+
+
+def has_spec(model_type: str) -> bool:
+    """Whether a spec is registered for `model_type`."""
+    return model_type in _SPECS
 
 
 def find_nearest_types(model_type: str, count: int = 3) -> list[str]:

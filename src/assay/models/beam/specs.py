@@ -1,0 +1,45 @@
+"""beam: DeepSeek-V3's router, no shared expert; the scale multiplies the sum."""
+
+from __future__ import annotations
+
+from assay.spec import ConfigSpec, ModelSpec, register
+from assay.spec.moe import MoESpec, SparseLayers
+from assay.spec.moe_patterns import (
+    FUSED_NAMES,
+    GATE_UP,
+    ONLY_FUSED,
+    experts,
+    per_expert_files,
+    sigmoid_router,
+)
+
+register(
+    ModelSpec(
+        model_type="beam",
+        architectures=("BeamForCausalLM",),
+        min_transformers_version="5.24.0",
+        config_spec=ConfigSpec(
+            defaults={
+                "hidden_act": "silu",
+                "mlp_layer_types": None,
+                "moe_intermediate_size": 2560,
+                "n_group": 8,
+                "norm_topk_prob": True,
+                "num_experts": 256,
+                "num_experts_per_tok": 8,
+                "routed_scaling_factor": 2.5,
+                "topk_group": 4,
+            }
+        ),
+        moe_spec=MoESpec(
+            block_names=("BeamMoE",),
+            expert_linear_names=FUSED_NAMES,
+            gate_up_pair=GATE_UP,
+            layouts=ONLY_FUSED,
+            router=sigmoid_router(scale_on="sum"),
+            experts=experts("num_experts"),
+            files=(per_expert_files(),),
+            sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=3),
+        ),
+    )
+)

@@ -1,0 +1,53 @@
+"""glm_moe_dsa: DeepSeek-V3's experts."""
+
+from __future__ import annotations
+
+from assay.spec import ConfigSpec, ModelSpec, register
+from assay.spec.moe import MoESpec, SparseLayers
+from assay.spec.moe_patterns import (
+    FUSED_NAMES,
+    GATE_UP,
+    ONLY_FUSED,
+    experts,
+    per_expert_files,
+    shared,
+    sigmoid_router,
+    times,
+)
+
+register(
+    ModelSpec(
+        model_type="glm_moe_dsa",
+        architectures=("GlmMoeDsaForCausalLM",),
+        min_transformers_version="5.24.0",
+        config_spec=ConfigSpec(
+            defaults={
+                "first_k_dense_replace": 3,
+                "hidden_act": "silu",
+                "mlp_layer_types": None,
+                "moe_intermediate_size": 2048,
+                "n_group": 1,
+                "n_routed_experts": 256,
+                "n_shared_experts": 1,
+                "norm_topk_prob": True,
+                "num_experts_per_tok": 8,
+                "routed_scaling_factor": 2.5,
+                "topk_group": 1,
+            },
+            aliases={"num_local_experts": "n_routed_experts"},
+        ),
+        moe_spec=MoESpec(
+            block_names=("GlmMoeDsaMoE",),
+            expert_linear_names=FUSED_NAMES,
+            gate_up_pair=GATE_UP,
+            layouts=ONLY_FUSED,
+            router=sigmoid_router(),
+            experts=experts("n_routed_experts"),
+            files=(per_expert_files(),),
+            shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
+            sparse_layers=SparseLayers(
+                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=3
+            ),
+        ),
+    )
+)

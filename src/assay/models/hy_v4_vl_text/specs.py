@@ -1,0 +1,31 @@
+"""hy_v4_vl_text: hy_v4's experts."""
+
+from __future__ import annotations
+
+from assay.spec import ConfigSpec, ModelSpec, register
+from assay.spec.families.hy_v4_vl import HY_V4_VL_MOE
+
+register(
+    ModelSpec(
+        model_type="hy_v4_vl_text",
+        architectures=("HYV4VLTextModel",),
+        min_transformers_version="5.24.0",
+        config_spec=ConfigSpec(
+            defaults={
+                "hidden_act": "silu",
+                "mlp_layer_types": None,
+                "moe_intermediate_size": 2048,
+                "n_group": 1,
+                "n_routed_experts": 256,
+                "n_shared_experts": 1,
+                "norm_topk_prob": True,
+                "num_experts_per_tok": 8,
+                "routed_scaling_factor": 2.827,
+                "swiglu_limit": 10.0,
+                "topk_group": 1,
+            },
+            aliases={"num_local_experts": "n_routed_experts"},
+        ),
+        moe_spec=HY_V4_VL_MOE,
+    )
+)

@@ -1,0 +1,46 @@
+"""mimo_v2_flash: DeepSeek-V3's router, no shared expert."""
+
+from __future__ import annotations
+
+from assay.spec import ConfigSpec, ModelSpec, register
+from assay.spec.moe import MoESpec, SparseLayers
+from assay.spec.moe_patterns import (
+    FUSED_NAMES,
+    GATE_UP,
+    ONLY_FUSED,
+    experts,
+    per_expert_files,
+    sigmoid_router,
+)
+
+register(
+    ModelSpec(
+        model_type="mimo_v2_flash",
+        architectures=("MiMoV2FlashForCausalLM",),
+        min_transformers_version="5.24.0",
+        config_spec=ConfigSpec(
+            defaults={
+                "hidden_act": "silu",
+                "mlp_layer_types": None,
+                "moe_intermediate_size": 2048,
+                "n_group": 1,
+                "n_routed_experts": 256,
+                "norm_topk_prob": True,
+                "num_experts_per_tok": 8,
+                "routed_scaling_factor": 1.0,
+                "topk_group": 1,
+            },
+            aliases={"num_local_experts": "n_routed_experts"},
+        ),
+        moe_spec=MoESpec(
+            block_names=("MiMoV2FlashMoE",),
+            expert_linear_names=FUSED_NAMES,
+            gate_up_pair=GATE_UP,
+            layouts=ONLY_FUSED,
+            router=sigmoid_router(),
+            experts=experts("n_routed_experts"),
+            files=(per_expert_files(),),
+            sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=1),
+        ),
+    )
+)

@@ -1,0 +1,43 @@
+"""minimax: softmax over all experts, always normalized."""
+
+from __future__ import annotations
+
+from assay.spec import ConfigSpec, ModelSpec, register
+from assay.spec.moe import MoESpec
+from assay.spec.moe_patterns import (
+    ITERABLE_THEN_FUSED,
+    MIXTRAL_NAMES,
+    W1_W3,
+    experts,
+    fused_files,
+    per_expert_files,
+    softmax_router,
+)
+
+register(
+    ModelSpec(
+        model_type="minimax",
+        architectures=("MiniMaxForCausalLM",),
+        config_spec=ConfigSpec(
+            defaults={
+                "hidden_act": "silu",
+                "intermediate_size": 14336,
+                "num_experts_per_tok": 2,
+                "num_local_experts": 8,
+            },
+            aliases={"num_experts": "num_local_experts"},
+        ),
+        moe_spec=MoESpec(
+            block_names=("MiniMaxSparseMoeBlock",),
+            expert_linear_names=MIXTRAL_NAMES,
+            gate_up_pair=W1_W3,
+            layouts=ITERABLE_THEN_FUSED,
+            router=softmax_router(normalize="sum"),
+            experts=experts("num_local_experts", "intermediate_size"),
+            files=(
+                per_expert_files("block_sparse_moe", MIXTRAL_NAMES, module="mlp"),
+                fused_files(),
+            ),
+        ),
+    )
+)

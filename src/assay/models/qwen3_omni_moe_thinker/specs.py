@@ -1,0 +1,14 @@
+"""qwen3_omni_moe_thinker: the experts of qwen3_omni_moe_text (spec/families)."""
+
+from __future__ import annotations
+
+from assay.spec import ModelSpec, register
+from assay.spec.families.qwen3_omni_moe import QWEN3_OMNI_MOE_MOE
+
+register(
+    ModelSpec(
+        model_type="qwen3_omni_moe_thinker",
+        architectures=("Qwen3OmniMoeThinkerForConditionalGeneration",),
+        moe_spec=QWEN3_OMNI_MOE_MOE,
+    )
+)

@@ -1,0 +1,1 @@
+"""MoE facts that several model types share, a module for each family."""

@@ -1,0 +1,47 @@
+"""deepseek_ocr2_text: DeepSeek-V2's experts behind a vision encoder.
+
+Shared by the model types deepseek_ocr2_text, deepseek_ocr2.
+"""
+
+from __future__ import annotations
+
+from assay.spec.experts import RouterGroups
+from assay.spec.markers import key, rule
+from assay.spec.moe import MoESpec, SparseLayers
+from assay.spec.moe_patterns import (
+    FUSED_NAMES,
+    GATE_UP,
+    ONLY_FUSED,
+    experts,
+    fused_files,
+    per_expert_files,
+    shared,
+    softmax_router,
+    times,
+)
+from assay.spec.resolve import Context
+
+__all__ = ["DEEPSEEK_OCR2_MOE"]
+
+
+def _groups(context: Context) -> RouterGroups | None:
+    """Only group_limited_greedy looks at groups."""
+    if context.config.get("topk_method") != "group_limited_greedy":
+        return None
+    return RouterGroups(count=key("n_group"), keep=key("topk_group"), score="max", masked="zero")
+
+
+DEEPSEEK_OCR2_MOE = MoESpec(
+    block_names=("DeepseekOcr2TextMoe",),
+    expert_linear_names=FUSED_NAMES,
+    gate_up_pair=GATE_UP,
+    layouts=ONLY_FUSED,
+    router=softmax_router(groups=rule(_groups), scale=key("routed_scaling_factor"), math="float32"),
+    experts=experts("n_routed_experts"),
+    files=(
+        per_expert_files(),
+        fused_files(),
+    ),
+    shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
+    sparse_layers=SparseLayers(types_key="mlp_layer_types"),
+)

@@ -1,0 +1,33 @@
+"""deepseek_v3: float32 sigmoids, a bias for the choice, groups by their two best experts.
+
+Shared by the model types deepseek_v3, sarvam_mla.
+"""
+
+from __future__ import annotations
+
+from assay.spec.moe import MoESpec, SparseLayers
+from assay.spec.moe_patterns import (
+    GATE_UP,
+    ITERABLE_THEN_FUSED,
+    LLAMA_NAMES,
+    experts,
+    per_expert_files,
+    shared,
+    sigmoid_router,
+    times,
+)
+
+__all__ = ["DEEPSEEK_V3_MOE"]
+
+
+DEEPSEEK_V3_MOE = MoESpec(
+    block_names=("DeepseekV3MoE",),
+    expert_linear_names=LLAMA_NAMES,
+    gate_up_pair=GATE_UP,
+    layouts=ITERABLE_THEN_FUSED,
+    router=sigmoid_router(),
+    experts=experts("n_routed_experts"),
+    files=(per_expert_files(),),
+    shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
+    sparse_layers=SparseLayers(first_dense_key="first_k_dense_replace"),
+)

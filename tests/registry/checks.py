@@ -1,0 +1,380 @@
+"""What a spec claims about its type, checked on the installed transformers' own modules.
+
+Each check returns what is wrong, as text; the tests assert that nothing is, and
+scripts/mutate_registry.py asserts that a changed spec is noticed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from packaging.version import Version
+from torch import Tensor
+from transformers.models.auto import configuration_auto
+
+from assay.spec import (
+    ModelSpec,
+    get_expert_linear_names,
+    get_experts_list,
+    is_moe,
+    match_moe_block,
+    observed_expert_layout,
+)
+from assay.spec.experts import HashRouter, Router, SharedExpert
+from assay.spec.moe import MoESpec
+from assay.spec.registry import get_spec, has_spec
+from tests.registry.blocks import (
+    MOE_TYPES,
+    Block,
+    draw_tokens,
+    find_moe_blocks,
+    run_block,
+    run_router,
+)
+from tests.registry.interpret import (
+    compute_block,
+    find_declared_layout,
+    find_declared_release,
+    resolve_part,
+    route,
+)
+from tests.registry.tiny import OLD, VERSION, build, has_type, make_config
+
+__all__ = ["CHECKS", "NO_DTYPE", "OTHER_MODULE_NAMES", "VISION_BLOCKS", "check_spec"]
+
+TOLERANCE = 1e-5
+
+# Facts name modules as transformers 5 does; in 4.57 these types have other names.
+OTHER_MODULE_NAMES = (
+    {
+        "ernie4_5_moe": "moe_statics stands in the block, not in the gate",
+        "granitemoe": "the router is a module with a layer",
+        "granitemoehybrid": "the router is a module with a layer",
+        "granitemoeshared": "the router is a module with a layer",
+        "phimoe": "the router is called gate",
+    }
+    if OLD
+    else {}
+)
+# Blocks that run on image tokens alone: same layout, sizes of their own.
+VISION_BLOCKS = ("vision_moe", "vision_tower")
+
+
+def check_spec(spec: ModelSpec) -> list[str]:
+    """Everything that is wrong with a spec, by every check that applies here."""
+    wrong = check_release(spec)
+    if spec.moe_spec is not None and spec.model_type in MOE_TYPES:
+        for check in CHECKS:
+            wrong += [f"{check.__name__}: {text}" for text in check(spec, spec.moe_spec)]
+    return wrong
+
+
+def check_release(spec: ModelSpec) -> list[str]:
+    """The type and its block classes exist from min_transformers_version on, and not before."""
+    if spec.modeling_source == "remote_code":
+        return [f"{spec.model_type} is no remote code"] if has_type(spec.model_type) else []
+    if not _is_part(spec.model_type):
+        there = has_type(spec.model_type)
+        since = Version(spec.min_transformers_version) <= VERSION
+        if there != since:
+            return [f"{spec.model_type}: there {there}, said to be there {since}"]
+    if spec.moe_spec is None or not has_type(spec.model_type):
+        return []
+    classes = _classes(spec.model_type)
+    return [f"no class {name}" for name in spec.moe_spec.block_names if name.lower() not in classes]
+
+
+def _is_part(model_type: str) -> bool:
+    """Config classes inside others, which no mapping names."""
+    return model_type not in configuration_auto.CONFIG_MAPPING
+
+
+def _classes(model_type: str) -> set[str]:
+    """Lower-case class names of the module that holds a type's model."""
+    block = find_moe_blocks(model_type)[0].module if model_type in MOE_TYPES else None
+    name = configuration_auto.model_type_to_module_name(model_type)
+    path = (
+        type(block).__module__
+        if block is not None
+        else f"transformers.models.{name}.modeling_{name}"
+    )
+    return {value.lower() for value in vars(importlib.import_module(path))}
+
+
+def check_blocks(spec: ModelSpec, moe: MoESpec) -> list[str]:
+    """is_moe and match_moe_block find the blocks that are there and no other module."""
+    wrong = []
+    there = {block.path for block in find_moe_blocks(spec.model_type)}
+    named = {
+        path
+        for path, module in build(spec.model_type).named_modules()
+        if match_moe_block(module, spec.model_type) is not None
+    }
+    found = {
+        path
+        for path, module in build(spec.model_type).named_modules()
+        if is_moe(module, spec.model_type)
+    }
+    if not there:
+        wrong.append("no block was built")
+    if found != there:
+        wrong.append(f"is_moe differs on {sorted(found ^ there)[:3]}")
+    if named != there - _unnamed(spec.model_type, there):
+        wrong.append(f"match_moe_block differs on {sorted(named ^ there)[:3]}")
+    classes = {type(module).__name__.lower() for module in build(spec.model_type).modules()}
+    return wrong + [
+        f"no module of the class {name}"
+        for name in moe.block_names
+        if name.lower() not in classes and (spec.model_type, name) not in SHOWN_BY
+    ]
+
+
+# A name that a smaller part doesn't show: it is seen in the type named here.
+SHOWN_BY = {
+    (thinker, "Qwen3OmniMoeTalkerTextSparseMoeBlock"): "qwen3_omni_moe_talker_text"
+    for thinker in ("qwen3_omni_moe_text", "qwen3_omni_moe_thinker")
+} | {
+    ("dots3_note_text", "Dots3NoteVisionMoE"): "dots3_note's vision tower, dense by default",
+    ("dots3_note", "Dots3NoteVisionMoE"): "a vision tower with experts, dense by default",
+}
+
+
+def _unnamed(model_type: str, there: set[str]) -> set[str]:
+    """Blocks of another kind than the spec's: jetmoe's attention has experts too."""
+    return {path for path in there if model_type == "jetmoe" and "self_attention" in path}
+
+
+def _own_blocks(spec: ModelSpec, moe: MoESpec) -> list[Block]:
+    return [b for b in find_moe_blocks(spec.model_type) if moe.matches(b.module)]
+
+
+def check_layout(spec: ModelSpec, moe: MoESpec) -> list[str]:
+    """The observed layout is the one declared for this release; names are the spec's own."""
+    wrong = []
+    declared = find_declared_layout(moe)
+    own = find_declared_release(moe) == moe.layouts[0][0]
+    for block in _own_blocks(spec, moe):
+        seen = observed_expert_layout(block.module)
+        if seen is None:
+            return ["no layout is seen"]
+        for flag in ("kind", "is_transposed", "is_concatenated", "has_bias", "has_gate"):
+            shown, said = getattr(seen, flag), getattr(declared, flag)
+            if shown is not None and shown != said:
+                wrong.append(f"{flag} is {shown}, not {said}")
+        if own and set(seen.names) != set(moe.expert_linear_names):
+            wrong.append(f"the experts' names are {seen.names}, not {moe.expert_linear_names}")
+        if own and len(set(moe.expert_linear_names)) != len(moe.expert_linear_names):
+            wrong.append("a name is there twice")
+        if own and seen.kind == "fused" and seen.names != moe.expert_linear_names:
+            wrong.append(f"the order is {seen.names}")
+    gated = declared.has_gate
+    if (moe.gate_up_pair is not None) != gated:
+        wrong.append(f"gate_up_pair is {moe.gate_up_pair}, has_gate is {gated}")
+    return wrong
+
+
+def check_names(spec: ModelSpec, moe: MoESpec) -> list[str]:
+    """The linears named cover all parameters of the experts, and no others."""
+    wrong = []
+    for block in _own_blocks(spec, moe):
+        try:
+            names = get_expert_linear_names(block.module, spec.model_type)
+        except NotImplementedError as exc:
+            if moe.unsupported is None or "docs/registry.md" not in str(exc):
+                wrong.append(f"raised {exc}")
+            continue
+        if moe.unsupported is not None:
+            wrong.append("an unsupported layout gave names")
+        seen = observed_expert_layout(block.module)
+        assert seen is not None
+        container = block.module.get_submodule(seen.path)
+        covered = {
+            f"{seen.path}.{name}".lstrip(".")
+            for name, _ in container.named_parameters()
+            if _is_named(name, names, seen.kind)
+        }
+        if covered != set(block.parameters):
+            wrong.append(f"covered differs on {sorted(covered ^ set(block.parameters))[:3]}")
+    return wrong
+
+
+def _is_named(parameter: str, names: tuple[str, ...], kind: str) -> bool:
+    parts = parameter.split(".")
+    if kind == "iterable":
+        return len(parts) > 1 and parts[1] in names
+    return any(parts[0] in (name, f"{name}_bias") for name in names)
+
+
+def check_lists(spec: ModelSpec, moe: MoESpec) -> list[str]:
+    """One list a linear where grouped export holds and experts are iterable, else none."""
+    wrong = []
+    grouped = spec.export_spec is not None and spec.export_spec.grouped_expert_export
+    if grouped != (spec.model_type in GROUPED):
+        wrong.append(f"grouped_expert_export is {grouped}")
+    for block in _own_blocks(spec, moe):
+        try:
+            lists = get_experts_list(block.module, spec.model_type)
+        except NotImplementedError as exc:
+            if moe.unsupported is None or "docs/registry.md" not in str(exc):
+                wrong.append(f"raised {exc}")
+            continue
+        seen = observed_expert_layout(block.module)
+        assert seen is not None
+        if moe.unsupported is not None:
+            wrong.append("an unsupported layout gave lists")
+        if not grouped or seen.kind == "fused":
+            if lists:
+                wrong.append("lists where there are none")
+            continue
+        wanted = [
+            [getattr(expert, name) for _, expert in block.module.experts.named_children()]
+            for name in moe.expert_linear_names
+        ]
+        same = [[id(a) for a in row] for row in lists] == [[id(a) for a in row] for row in wanted]
+        if not same:
+            wrong.append("the lists hold other linears")
+    return wrong
+
+
+# Validated for grouped export; whoever adds one says so here and in the table.
+GROUPED = (
+    "deepseek_v3", "gemma4", "gemma4_text", "mixtral", "nemotron_h", "qwen2_moe", "qwen3_moe",
+    "qwen3_next",
+)  # fmt: skip
+
+
+def check_sparse_layers(spec: ModelSpec, moe: MoESpec) -> list[str]:
+    """The layers with experts are those that have a block, with and without the config's list."""
+    blocks = [b for b in _own_blocks(spec, moe) if not _is_vision(b)]
+    if not blocks:
+        return ["no block"]
+    config = blocks[0].config
+    values = config.to_dict()
+    count = getattr(config, "num_layers", None) or config.num_hidden_layers
+    wanted = tuple(sorted({block.layer for block in blocks}))
+    wrong = []
+    found = moe.sparse_layers.find(values, count)
+    if found != wanted:
+        wrong.append(f"layers {found}, not {wanted}")
+    if moe.sparse_layers.types_key is not None:
+        if moe.sparse_layers.types_key not in values:
+            wrong.append(f"no config key {moe.sparse_layers.types_key}")
+        wrong += _check_without_list(spec, moe)
+    return wrong
+
+
+def _check_without_list(spec: ModelSpec, moe: MoESpec) -> list[str]:
+    """Files may lack the list of types; the class then derives it, and so must the spec."""
+    rule = moe.sparse_layers
+    assert rule.types_key is not None
+    wrong = []
+    keys = {rule.first_dense_key: 2} if rule.first_dense_key else {}
+    for facts in ({}, keys):
+        plain = make_config(spec.model_type).get_text_config()
+        cls = type(plain)
+        try:
+            config = cls(num_hidden_layers=6, **facts).to_dict()
+        except Exception:  # noqa: BLE001  (a class that can't be built from so little)
+            continue
+        listed = config.get(rule.types_key)
+        if not listed or len(listed) != 6:
+            continue
+        said = tuple(i for i, name in enumerate(listed) if name in rule.types)
+        file = {key: value for key, value in config.items() if key != rule.types_key} | facts
+        if rule.types == ("sparse",) and rule.find(file, 6) != said:
+            wrong.append(f"without {rule.types_key}: {rule.find(file, 6)}, not {said}")
+    return wrong
+
+
+def _is_vision(block: Block) -> bool:
+    return any(part in block.path for part in VISION_BLOCKS)
+
+
+def check_arithmetic(spec: ModelSpec, moe: MoESpec) -> list[str]:
+    """The block computes what router, experts and shared experts say."""
+    if spec.model_type in OTHER_MODULE_NAMES or next(build(spec.model_type).parameters()).is_meta:
+        return []
+    wrong = []
+    for block in _own_blocks(spec, moe):
+        if _is_vision(block):
+            continue
+        hidden, ids, wanted = run_block(block)
+        owner = find_text_spec(spec, block.config)
+        try:
+            with torch.no_grad():
+                found = compute_block(
+                    owner, block.module, block.config, block.layer, hidden, ids, moe
+                )
+        except Exception as exc:  # noqa: BLE001  (a wrong fact may break anything)
+            wrong.append(f"{block.path}: {type(exc).__name__} {exc}")
+            continue
+        error = float((found - wanted).norm() / wanted.norm().clamp(min=1e-3))
+        if not error < TOLERANCE:
+            wrong.append(f"{block.path}: off by {error:.2g}")
+    return wrong
+
+
+def find_text_spec(spec: ModelSpec, config: Any) -> ModelSpec:
+    """The spec of the text part, whose defaults hold for the text config."""
+    name = config.model_type
+    return get_spec(name) if has_spec(name) and spec.config_spec is None else spec
+
+
+def check_router_dtype(spec: ModelSpec, moe: MoESpec) -> list[str]:
+    """In bfloat16, the weights are those of the router's own arithmetic, and of no other."""
+    model: Any = build(spec.model_type)
+    plain = isinstance(moe.router, (Router, HashRouter))
+    if OLD or not plain or next(model.parameters()).is_meta or spec.model_type in NO_DTYPE:
+        return []
+    blocks = [b for b in _own_blocks(spec, moe) if not _is_vision(b)]
+    if not blocks:
+        return ["no block"]
+    block = blocks[-1]
+    owner = find_text_spec(spec, block.config)
+    router = resolve_part(owner, moe.router, block.config, block.layer)
+    shared: SharedExpert | None = resolve_part(owner, moe.shared, block.config, block.layer)
+    router = router.by_score if isinstance(router, HashRouter) else router
+    rows = shared.count if shared is not None and shared.combine == "weighted" else 0
+    on_sum = router.scale_on == "sum"
+    unscaled = dataclasses.replace(router, scale=1.0) if on_sum else router
+    index, weights, module = run_router(block, torch.bfloat16)
+    hidden = draw_tokens(torch.bfloat16)[0][0]
+    errors = {}
+    for math in ("float32", "scores", "model"):
+        with torch.no_grad():
+            i, w, _ = route(module, unscaled, hidden, rows, math=math)
+        errors[math] = _distance(index, weights, i, w.to(weights.dtype))
+    if errors[router.math] > min(errors.values()) or errors[router.math] > 1e-2:
+        return [f"math is {router.math}, errors are {errors}"]
+    return []
+
+
+_KEPT = "the router's weight stays in float32 whatever the model's dtype is"
+NO_DTYPE: dict[str, str] = {
+    **dict.fromkeys(("inkling2", "inkling2_text"), _KEPT),
+    **dict.fromkeys(("inkling2_loop", "inkling2_loop_text"), _KEPT),
+    "jetmoe": "experts stand in the block itself, and get no weights",
+    **dict.fromkeys(("llama4", "llama4_text"), "weights multiply the experts' inputs"),
+}
+
+
+def _distance(index: Tensor, weights: Tensor, other: Tensor, others: Tensor) -> float:
+    """How far two choices lie apart as dense weights over experts."""
+    size = int(max(index.max(), other.max())) + 1
+    dense = torch.zeros(len(index), size).scatter_(1, index, weights.float())
+    return float((dense - torch.zeros_like(dense).scatter_(1, other, others.float())).abs().mean())
+
+
+CHECKS: tuple[Callable[[ModelSpec, MoESpec], list[str]], ...] = (
+    check_blocks,
+    check_layout,
+    check_names,
+    check_lists,
+    check_sparse_layers,
+    check_arithmetic,
+    check_router_dtype,
+)

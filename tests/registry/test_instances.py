@@ -1,0 +1,124 @@
+"""The registry on real tiny instances of every language model that transformers has.
+
+proves: S5, S6, S7, S8, S13, S14
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from assay.spec import ModelSpec, get_spec, get_specs, is_moe, match_moe_block
+from tests.registry.blocks import BUILT_TYPES, MOE_TYPES
+from tests.registry.checks import check_spec
+from tests.registry.tiny import CAUSAL_TYPES, OLD, UNBUILT, build, has_type
+from tests.registry.truth import find_blocks
+
+SPECS = [spec for spec in get_specs() if has_type(spec.model_type)]
+
+# Where is_moe and the derived truth differ, and why. Nothing else may differ.
+DISAGREEMENTS: dict[str, str] = {}
+# MoE blocks that no spec of a registered type knows, and why.
+WITHOUT_SPEC = {
+    "JetMoeMoA": "jetmoe's attention has experts of its own; they are no feed-forward block",
+    "OpenAIPrivacyFilterMLP": "a token classifier, no language model",
+    "SwitchTransformersSparseMLP": "an encoder-decoder whose experts have a capacity",
+    "NllbMoeSparseMLP": "an encoder-decoder whose experts have a capacity",
+}
+
+
+@pytest.mark.parametrize("model_type", BUILT_TYPES)
+def test_is_moe_finds_exactly_the_blocks(model_type: str) -> None:
+    """Every module is asked; the truth comes from parameters alone. proves: S6
+
+    Control: test_the_derived_truth_can_disagree.
+    """
+    model = build(model_type)
+    found = {path for path, module in model.named_modules() if is_moe(module)}
+    there = set(find_blocks(model))
+    if model_type in DISAGREEMENTS:
+        assert found != there, "the table explains what is no disagreement any more"
+        return
+    assert found == there
+    unknown = {
+        type(model.get_submodule(path)).__name__
+        for path in there
+        if match_moe_block(model.get_submodule(path)) is None
+    }
+    assert unknown <= set(WITHOUT_SPEC)
+
+
+def test_most_causal_models_are_built() -> None:
+    """About 190 of the newest release; what isn't built has its reason. proves: S13"""
+    assert len([name for name in CAUSAL_TYPES if name not in UNBUILT]) >= (125 if OLD else 190)
+    for name in UNBUILT:
+        with pytest.raises(Exception):  # noqa: B017, PT011  (whatever it is, it can't be built)
+            build(name)
+
+
+def test_the_derived_truth_can_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without structure and generic names, an unregistered block is missed."""
+    model = build("mixtral")
+    there = set(find_blocks(model))
+    assert there
+    monkeypatch.setattr("assay.spec.matching.get_specs", tuple)
+    monkeypatch.setattr("assay.spec.matching._GENERIC_ENDINGS", ("nothing",))
+    monkeypatch.setattr("assay.spec.matching._ROUTERS", ())
+    assert {path for path, module in model.named_modules() if is_moe(module)} != there
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.model_type)
+def test_a_spec_holds(spec: ModelSpec) -> None:
+    """Release, names, layout, layers, arithmetic, dtype. Control: scripts/mutate_registry.py."""
+    assert check_spec(spec) == []
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [spec for spec in get_specs() if spec.modeling_source == "remote_code"],
+    ids=lambda spec: spec.model_type,
+)
+def test_remote_code_is_still_absent(spec: ModelSpec) -> None:
+    """Its facts stand in the exhaustive table alone. Control: a type that is there is noticed."""
+    assert check_spec(spec) == []
+    here = dataclasses.replace(get_spec("mixtral"), modeling_source="remote_code")
+    assert check_spec(here) != []
+
+
+def test_a_changed_fact_is_noticed() -> None:
+    """One of each kind; scripts/mutate_registry.py does it for every fact."""
+    spec = get_spec("qwen3_moe")
+    moe: Any = spec.moe_spec
+    assert check_spec(spec) == []
+    for change in (
+        {"block_names": ("Qwen3MoeSparseMoeBlok",)},
+        {"gate_up_pair": None},
+        {"router": dataclasses.replace(moe.router, normalize="none")},
+    ):
+        if OLD and "router" in change:
+            continue
+        changed = dataclasses.replace(spec, moe_spec=dataclasses.replace(moe, **change))
+        assert check_spec(changed) != [], change
+
+
+def test_every_moe_type_is_built() -> None:
+    """No registered type is left out of the checks by accident. proves: S13"""
+    moe = {spec.model_type for spec in get_specs() if spec.moe_spec is not None}
+    there = {name for name in moe if has_type(name)}
+    assert there - set(MOE_TYPES) <= set(UNBUILT)
+    assert len(MOE_TYPES) >= (30 if OLD else 90)
+
+
+def test_deepseek_is_visible() -> None:
+    """deepseek_v2, v3 and v4 are MoE, gpt_oss's block is GptOssMLP. proves: S14"""
+    for name in ("deepseek_v2", "deepseek_v3", "deepseek_v4", "gpt_oss", "dbrx"):
+        if has_type(name):
+            blocks = find_blocks(build(name))
+            assert blocks
+            assert all(
+                match_moe_block(build(name).get_submodule(path), name) is get_spec(name)
+                for path in blocks
+            )
+    assert get_spec("gpt_oss").moe_spec.block_names == ("GptOssMLP",)  # type: ignore[union-attr]
