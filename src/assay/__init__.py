@@ -16,6 +16,7 @@ from assay.version import __version__
 
 if TYPE_CHECKING:
     from assay.checkpoint import open_checkpoint
+    from assay.diagnosis import diagnose_folder as diagnose
     from assay.errors import AssayError
     from assay.graph import ExportOptions
     from assay.pipeline import export
@@ -28,6 +29,7 @@ __all__ = [
     "ExportOptions",
     "__version__",
     "bench",
+    "diagnose",
     "export",
     "generate",
     "get_spec",
@@ -47,6 +49,7 @@ _HOMES = {
     "get_specs": ("assay.spec", "get_specs"),
     "open_checkpoint": ("assay.checkpoint", "open_checkpoint"),
     "tune": ("assay.runtime", "tune"),
+    "diagnose": ("assay.diagnosis", "diagnose_folder"),
     "verify": ("assay.verification", "verify_folder"),
 }
 

@@ -15,14 +15,14 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from assay.cli import bench, env, export, generate, inspect, models, tune, verify
+from assay.cli import bench, diagnose, env, export, generate, inspect, models, tune, verify
 from assay.cli.output import print_json
 from assay.errors import AssayError
 from assay.version import __version__
 
 __all__ = ["build_parser", "main"]
 
-VERBS = (export, verify, generate, tune, bench, inspect, env, models)
+VERBS = (export, verify, diagnose, generate, tune, bench, inspect, env, models)
 EXIT_ERROR = 2
 EXIT_SIGNAL = 128
 EXIT_BROKEN_PIPE = EXIT_SIGNAL + 13  # SIGPIPE, which Windows doesn't name

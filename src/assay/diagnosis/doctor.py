@@ -92,9 +92,9 @@ def diagnose_folder(
     layers = match_layers(candidate, ids_S, run_layers(model, ids_S))
     everything = (*causes, *result.causes)
     if not everything and result.left <= bound:
-        notes += _examine_other_settings(opened, candidate, model, ids_S)
+        everything = tuple(_examine_other_settings(opened, candidate, model, ids_S))
     return Diagnosis(
-        health=_tell_health(everything, result.left, bound, notes),
+        health=_tell_health(everything, result.left, bound),
         causes=everything,
         error=error,
         left=result.left,
@@ -121,8 +121,8 @@ def _tell_broken(cause: Cause, folder: str, reference: str) -> Diagnosis:
     )
 
 
-def _tell_health(causes: tuple[Cause, ...], left: float, bound: float, notes: list[str]) -> Health:
-    if left > bound or any(note.startswith("wrong in") for note in notes):
+def _tell_health(causes: tuple[Cause, ...], left: float, bound: float) -> Health:
+    if left > bound:
         return "partly_explained" if causes else "unexplained"
     return "explained" if causes else "healthy"
 
@@ -175,15 +175,40 @@ def _examine_packed(folder: ModelFolder, parameters: Parameters, notes: list[str
 
 def _examine_other_settings(
     folder: ModelFolder, candidate: Candidate, model: torch.nn.Module, ids_S: Ids
-) -> list[str]:
+) -> list[Cause]:
     """A prefill that is right says nothing of the cache and of padding."""
     if folder.precision != "float32":
         return []
-    checks = judge_float32(candidate, measure_reference(model, ids_S))
-    failed = [check.name for check in checks if check.passed is False]
-    if not failed:
-        return []
-    return [f"wrong in {', '.join(failed)}, right in a prefill: look at the cache"]
+    checks = {c.name: c for c in judge_float32(candidate, measure_reference(model, ids_S))}
+    for name, (cause, place, fix) in _SETTINGS.items():
+        check = checks.get(name)
+        if check is not None and check.passed is False:
+            relative = check.metrics.get("rel_l2", float("nan"))
+            evidence = f"{name}: relL2 {relative:.3g} ({check.detail}), a prefill is right"
+            found = Cause(id=cause, place=place, confidence=0.9, evidence=evidence, fix=fix)
+            return [found]
+    return []
+
+
+# What fails while a prefill is right: cause, place, fix. The first that fails speaks.
+_SETTINGS = {
+    "decode": (
+        "cache",
+        "past_key_values",
+        "return each layer's keys and values, and read them back in the same slot and order",
+    ),
+    "window": (
+        "window_in_decode",
+        "past_key_values",
+        "apply the window to cached keys too: count from the query's own slot",
+    ),
+    "left_padded_batch": (
+        "left_padding",
+        "attention_mask",
+        "mask padded slots, and count positions from each row's first token",
+    ),
+    "as_shipped": ("last_position", "lm_head", "gather the last position, not another one"),
+}
 
 
 def _find_first_bad(layers: list[LayerAgreement], bound: float) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["CAUSES", "find_norms"]
 
 _EPS_NAMES = ("variance_epsilon", "eps", "epsilon")
+_FIXED_EPS = 1e-5
 _LIKELY_EPS = (1e-6, 1e-5, 1e-8, 1e-12, 1e-3, 0.0)
 
 
@@ -21,7 +22,7 @@ def find_norms(model: torch.nn.Module) -> dict[str, torch.nn.Module]:
     return {
         name: module
         for name, module in model.named_modules()
-        if "norm" in type(module).__name__.lower() and _eps_name(module)
+        if "norm" in type(module).__name__.lower() and not any(True for _ in module.children())
     }
 
 
@@ -35,7 +36,14 @@ def _eps(model: torch.nn.Module) -> Iterator[Variant]:
     for what, group in (("*norm*", norms), ("*.q_norm, *.k_norm", qk)):
         for eps in _LIKELY_EPS if group else ():
             targets: list[tuple[Any, str, Any]] = [
-                (m, _eps_name(m), eps) for m in group.values() if getattr(m, _eps_name(m)) != eps
+                (m, _eps_name(m), eps)
+                for m in group.values()
+                if _eps_name(m) and getattr(m, _eps_name(m)) != eps
+            ]
+            targets += [
+                (m, "forward", _as_kind(m, eps, centred=_subtracts_mean(m)))
+                for m in group.values()
+                if not _eps_name(m) and eps != _FIXED_EPS
             ]
             if targets:
                 yield Variant(what, f"eps {eps:g}", attribute(targets))
@@ -77,11 +85,25 @@ def _kind(model: torch.nn.Module) -> Iterator[Variant]:
     norms = find_norms(model)
     if not norms:
         return
-    targets: list[tuple[Any, str, Any]] = [
-        (m, "forward", _as_other_kind(m)) for m in norms.values()
-    ]
     other = "RMS" if _subtracts_mean(next(iter(norms.values()))) else "LayerNorm"
-    yield Variant("*norm*", f"{other} instead", attribute(targets))
+    own = {_read_eps(module) for module in norms.values()}
+    for eps in (None, *(e for e in (1e-5, 1e-6) if own != {e})):
+        targets: list[tuple[Any, str, Any]] = [
+            (
+                m,
+                "forward",
+                _as_kind(m, _read_eps(m) if eps is None else eps, centred=not _subtracts_mean(m)),
+            )
+            for m in norms.values()
+        ]
+        what = f"{other} instead" + ("" if eps is None else f", with eps {eps:g}")
+        yield Variant("*norm*", what, attribute(targets))
+
+
+def _read_eps(module: Any) -> float:
+    """The module's eps; the one that OLMo's class has written out where there is no attribute."""
+    name = _eps_name(module)
+    return float(getattr(module, name)) if name else _FIXED_EPS
 
 
 def _subtracts_mean(module: Any) -> bool:
@@ -90,13 +112,12 @@ def _subtracts_mean(module: Any) -> bool:
     )
 
 
-def _as_other_kind(module: Any) -> Any:
+def _as_kind(module: Any, eps: float, *, centred: bool) -> Any:
+    """A forward of the other or the same kind, with this module's weight and bias."""
     import torch
 
-    eps = getattr(module, _eps_name(module))
     weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
     plus = 1.0 if weight is not None and _adds_one(module) else 0.0
-    centred = not _subtracts_mean(module)
 
     def forward(x: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
         wide = x.float()
@@ -105,7 +126,7 @@ def _as_other_kind(module: Any) -> Any:
         wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
         if weight is not None:
             wide = wide * (weight + plus)
-        if bias is not None and not centred:
+        if bias is not None:
             wide = wide + bias
         return wide.to(x.dtype)
 

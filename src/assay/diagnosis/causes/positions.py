@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from assay.diagnosis.hypothesis import Hypothesis, Variant, attribute
@@ -73,17 +73,55 @@ def _replace_tables(module: Any, table: str, theta: float, *, attention: float |
 
 
 def _theta(model: torch.nn.Module) -> Iterator[Variant]:
-    own = _find_theta(model.config)
-    for name, module in _rotaries(model):
-        for table in _tables(module):
-            place = name if table == "inv_freq" else f"{name} ({table.removesuffix('_inv_freq')})"
-            near = (own * 1.0001, own / 1.0001, own + 1, own - 1)
-            for theta in dict.fromkeys((*_LIKELY_THETA, *near)):
-                current = module._buffers[table]
-                if not _differs(current, _inverse(theta, current)):
-                    continue
+    tables = [
+        (name, module, table) for name, module in _rotaries(model) for table in _tables(module)
+    ]
+    for name, module, table in tables:
+        place = name if table == "inv_freq" else f"{name} ({table.removesuffix('_inv_freq')})"
+        current = module._buffers[table]
+        own = _own_theta(current, model.config)
+        near = [shift(own) for _, shift in _NEAR]
+        for theta in dict.fromkeys((*_LIKELY_THETA, *near)):
+            if theta != own and _differs(current, _inverse(theta, current)):
                 change = _replace_tables(module, table, theta, attention=None)
                 yield Variant(place, f"theta {theta:g}", change)
+    for what, shift in _NEAR if len(tables) > 1 else ():
+        changes = [
+            _replace_tables(m, t, shift(_own_theta(m._buffers[t], model.config)), attention=None)
+            for _, m, t in tables
+        ]
+        yield Variant("*rotary_emb", f"every theta {what}", _together(changes))
+
+
+_NEAR: tuple[tuple[str, Callable[[float], float]], ...] = (
+    ("plus 1", lambda theta: theta + 1),
+    ("minus 1", lambda theta: theta - 1),
+    ("times 1.0001", lambda theta: theta * 1.0001),
+    ("by 1.0001", lambda theta: theta / 1.0001),
+)
+
+
+def _together(changes: list[Any]) -> Any:
+    @contextlib.contextmanager
+    def change() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for one in changes:
+                stack.enter_context(one())
+            yield
+
+    return change
+
+
+def _own_theta(table: torch.Tensor, config: Any) -> float:
+    """The base that an unscaled table was made with; the config's for a scaled one."""
+    pairs = table.shape[-1]
+    if pairs > 1:
+        theta = float(table[1].double()) ** -pairs
+        nearest = float(round(theta))
+        for value in (nearest, theta):
+            if value > 1 and not _differs(table, _inverse(value, table)):
+                return value
+    return _find_theta(config)
 
 
 def _differs(a: torch.Tensor, b: torch.Tensor) -> bool:
