@@ -91,10 +91,10 @@ def diagnose_folder(
     result = search(model, ids_S, candidate_SV, bound, CATALOGUE, tell=tell)
     layers = match_layers(candidate, ids_S, run_layers(model, ids_S))
     everything = (*causes, *result.causes)
-    if not everything and result.left <= bound:
+    if not everything and result.explained:
         everything = tuple(_examine_other_settings(opened, candidate, model, ids_S))
     return Diagnosis(
-        health=_tell_health(everything, result.left, bound),
+        health=_tell_health(everything, result.explained),
         causes=everything,
         error=error,
         left=result.left,
@@ -121,8 +121,8 @@ def _tell_broken(cause: Cause, folder: str, reference: str) -> Diagnosis:
     )
 
 
-def _tell_health(causes: tuple[Cause, ...], left: float, bound: float) -> Health:
-    if left > bound:
+def _tell_health(causes: tuple[Cause, ...], explained: bool) -> Health:
+    if not explained:
         return "partly_explained" if causes else "unexplained"
     return "explained" if causes else "healthy"
 

@@ -67,7 +67,7 @@ class Diagnosis:
             lines.append(f"  {number}. {cause.id} at {cause.place} ({cause.confidence:.0%} sure)")
             lines.append(f"     {cause.evidence}")
             lines.append(f"     fix: {cause.fix}")
-        if self.causes and self.left > self.bound:
+        if self.health == "partly_explained":
             lines.append(f"  with these granted, relL2 {self.left:.3g} is left unexplained")
         if not self.causes and self.health == "unexplained":
             lines.append(f"  no known cause fits; ruled out: {', '.join(self.ruled_out)}")

@@ -30,15 +30,17 @@ Logits = npt.NDArray[np.float32]
 
 _MOST_FAULTS = 3
 _BEAM = 5
+_SLACK, _TINY = 4.0, 1e-3
 _MUST_REMOVE = 0.95  # of the error, by changes that don't reach the bound together
 
 
 @dataclass
 class SearchResult:
-    """causes, what error is left, and the ids that were tried and aren't among them."""
+    """causes, what error is left, whether that is rounding, and the ids that didn't help."""
 
     causes: list[Cause] = field(default_factory=list)
     left: float = math.inf
+    explained: bool = False
     ruled_out: list[str] = field(default_factory=list)
 
 
@@ -71,7 +73,10 @@ def search(
     start = relative_l2(candidate_SV, run_logits(model, ids_S))
     result = SearchResult(left=start)
     if start <= bound:
+        result.explained = True
         return result
+    # A changed model rounds otherwise than the original, whose noise the bound comes from.
+    limit = max(bound, min(_SLACK * bound, _TINY * start))
     tried: set[str] = set()
     beam: list[_Path] = [()]
     best: _Path = ()
@@ -82,16 +87,17 @@ def search(
             steps = _extend(model, ids_S, candidate_SV, catalogue, path)
             tried |= {step.hypothesis.id for step in steps}
             paths += [(*path, step) for step in steps]
-        explained = _choose(paths, bound)
+        explained = _choose(paths, limit)
         if explained:
             best = explained
             break
         beam = sorted(paths, key=lambda path: path[-1].score)[:_BEAM]
         if beam and (not best or beam[0][-1].score < 0.1 * best[-1].score):
             best = beam[0]
-    if best and best[-1].score <= max(bound, (1 - _MUST_REMOVE) * start):
-        result.causes = _name(best, start, bound)
+    if best and best[-1].score <= max(limit, (1 - _MUST_REMOVE) * start):
         result.left = best[-1].score
+        result.explained = result.left <= limit
+        result.causes = _name(best, start, limit)
     named = {cause.id for cause in result.causes}
     result.ruled_out = sorted(tried - named)
     return result
