@@ -96,8 +96,15 @@ def load_reference(
             f"transformers can't load the reference: {exc}",
             next_step="Give the checkpoint that the folder was exported from.",
         ) from exc
+    use_plain_experts(model)
     reference: torch.nn.Module = model.eval().to(device)
     return reference
+
+
+def use_plain_experts(model: Any) -> None:
+    """Let experts run one after the other: transformers 5's grouped product has no float64."""
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")
 
 
 def _check_device(device: str) -> None:
