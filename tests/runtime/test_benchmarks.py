@@ -104,7 +104,7 @@ def test_the_large_checkpoint_has_tinyllamas_shape(load) -> None:  # proves: P10
 def test_commands_are_filled_in(load) -> None:  # proves: P10
     tools = load("tools")
     command = tools.assay_tool("int4", "--head", "int4").fill(Path("m"), Path("o"))
-    expected = "-m assay export -m m -o o -p int4 -e cpu --head int4 --no-load --json"
+    expected = "-m assay export -m m -o o -p int4 -e cpu --head int4 --no-load --no-verify --json"
     assert " ".join(command[1:]) == expected
     builder = tools.builder_tool("python", Path("c")).fill(Path("m"), Path("o"))
     expected = "-m onnxruntime_genai.models.builder -m m -o o -p int4 -e cpu -c c"
