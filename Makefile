@@ -49,7 +49,7 @@ unit: $(VENV)/.ready $(SMOLLM2)
 
 # The specs again, and the judge, on the older transformers.
 old: $(OLD)/.ready
-	PYTHONPATH=src $(OLD)/bin/python -m pytest -n $(JOBS) --durations=5 -q tests/twins tests/specs
+	PYTHONPATH=src $(OLD)/bin/python -m pytest -n $(JOBS) --durations=5 -q tests/twins tests/specs tests/registry
 
 bench: $(VENV)/.ready $(SMOLLM2)
 	$(BIN)/python benchmarks/quantize.py

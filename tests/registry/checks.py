@@ -6,6 +6,7 @@ scripts/mutate_registry.py asserts that a changed spec is noticed.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import importlib
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from assay.spec import (
     observed_expert_layout,
 )
 from assay.spec.experts import HashRouter, Router, SharedExpert
+from assay.spec.export_section import PqsFuseRule
 from assay.spec.moe import MoESpec
 from assay.spec.registry import get_spec, has_spec
 from tests.registry.blocks import (
@@ -42,7 +44,8 @@ from tests.registry.interpret import (
     resolve_part,
     route,
 )
-from tests.registry.tiny import OLD, VERSION, build, has_type, make_config
+from tests.registry.norms import find_weight_plus_one_norms
+from tests.registry.tiny import OLD, UNBUILT, VERSION, build, has_type, make_config
 
 __all__ = ["CHECKS", "NO_DTYPE", "OTHER_MODULE_NAMES", "VISION_BLOCKS", "check_spec"]
 
@@ -67,6 +70,7 @@ VISION_BLOCKS = ("vision_moe", "vision_tower")
 def check_spec(spec: ModelSpec) -> list[str]:
     """Everything that is wrong with a spec, by every check that applies here."""
     wrong = check_release(spec)
+    wrong += check_export(spec)
     if spec.moe_spec is not None and spec.model_type in MOE_TYPES:
         for check in CHECKS:
             wrong += [f"{check.__name__}: {text}" for text in check(spec, spec.moe_spec)]
@@ -367,6 +371,66 @@ def _distance(index: Tensor, weights: Tensor, other: Tensor, others: Tensor) -> 
     size = int(max(index.max(), other.max())) + 1
     dense = torch.zeros(len(index), size).scatter_(1, index, weights.float())
     return float((dense - torch.zeros_like(dense).scatter_(1, other, others.float())).abs().mean())
+
+
+# Classes of transformers 4 alone: 5 has no module for an expert.
+CLASSES_OF_4 = ("MixtralBlockSparseTop2MLP",)
+
+
+def check_export(spec: ModelSpec) -> list[str]:
+    """Norms that store w - 1 are those named; folding a scale changes nothing."""
+    name = spec.model_type
+    if not has_type(name) or name in UNBUILT:
+        return []
+    section = spec.export_spec
+    model = build(name)
+    named = set(section.weight_plus_one_norm_names) if section is not None else set()
+    wrong = []
+    if not next(model.parameters()).is_meta:
+        found = find_weight_plus_one_norms(model)
+        if found != named:
+            wrong.append(f"norms that store w - 1 are {sorted(found)}, not {sorted(named)}")
+    for rule in section.pqs_fuse_rules if section is not None else ():
+        wrong += check_fuse_rule(model, rule)
+    return wrong
+
+
+def check_fuse_rule(model: Any, rule: PqsFuseRule) -> list[str]:
+    """Scale fold_into's rows and fold_from's columns by one vector: the logits stay."""
+    names = [name for name in rule.module_names if OLD or name not in CLASSES_OF_4]
+    found = [module for module in model.modules() if type(module).__name__ in names]
+    missing = set(names) - {type(module).__name__ for module in found}
+    if missing:
+        return [f"no module of the class {name}" for name in missing]
+    ids = torch.arange(3, 23)[None]
+    changed = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for module in changed.modules():
+            if type(module).__name__ not in names:
+                continue
+            for name in (rule.fold_into, rule.fold_from):
+                if not hasattr(module, name):
+                    return [f"{type(module).__name__} has no {name}"]
+            into, source = getattr(module, rule.fold_into), getattr(module, rule.fold_from)
+            rows, columns = into.weight.shape[0], source.weight.shape[1]
+            scale = 0.5 + torch.rand(rows, generator=generator)
+            into.weight.mul_(scale[:, None])
+            if into.bias is not None:
+                into.bias.mul_(scale)
+            source.weight.div_(_spread(scale, columns, module))
+        before, after = model(input_ids=ids).logits, changed(input_ids=ids).logits
+    error = float((before - after).norm() / before.norm())
+    return [] if error < 1e-4 else [f"folding into {rule.fold_into} changes logits by {error:.2g}"]
+
+
+def _spread(scale: Tensor, columns: int, module: Any) -> Tensor:
+    """A kv head's scale for every query head that reads it; a MLP's as it is."""
+    if len(scale) == columns:
+        return scale
+    head_dim = module.head_dim
+    heads = scale.view(-1, head_dim)
+    return heads.repeat_interleave(columns // len(scale), 0).reshape(-1)
 
 
 CHECKS: tuple[Callable[[ModelSpec, MoESpec], list[str]], ...] = (

@@ -122,6 +122,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"] * 2, "num_experts_per_tok": 2},
     "deepseek_v2": {**_GROUPS, "topk_method": "group_limited_greedy", "first_k_dense_replace": 1},
     "deepseek_v3": {**_GROUPS, "first_k_dense_replace": 1},
+    "qwen3_moe": {"mlp_only_layers": [0]},  # a dense layer beside the sparse ones
     "diffusion_gemma": {"text_config": _GEMMA4},
     "dots1": {
         "n_shared_experts": 2,
@@ -254,6 +255,9 @@ def _mentions_experts(model_type: str) -> bool:
     source = folder / module / f"modeling_{module}.py"
     return source.is_file() and re.search(r"\bexperts\b", source.read_text()) is not None
 
+
+# Encoder-decoders and others that the registry knows for their norms.
+OTHER_TYPES = ("t5gemma", "t5gemma2", "muse_glimmer")
 
 # Every type whose modeling file mentions experts: an inventory that no hand keeps.
 EXPERT_TYPES: tuple[str, ...] = tuple(

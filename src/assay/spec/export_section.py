@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ExportSpec", "PqsFuseRule"]
+__all__ = ["ExportSpec", "PqsFuseRule", "attention_fuse_rule", "mlp_fuse_rule"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,3 +32,15 @@ class ExportSpec:
     grouped_expert_export: bool = False
     pqs_fuse_rules: tuple[PqsFuseRule, ...] = ()
     weight_plus_one_norm_names: tuple[str, ...] = ()
+
+
+def attention_fuse_rule(*module_names: str, output: str = "o_proj") -> PqsFuseRule:
+    """The output projection's scale goes into v: attention is linear in the values."""
+    return PqsFuseRule(module_names=module_names, fold_into="v_proj", fold_from=output)
+
+
+def mlp_fuse_rule(
+    *module_names: str, into: str = "up_proj", source: str = "down_proj"
+) -> PqsFuseRule:
+    """The down projection's scale goes into up: a gated unit is linear in it."""
+    return PqsFuseRule(module_names=module_names, fold_into=into, fold_from=source)

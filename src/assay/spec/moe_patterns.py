@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from assay.spec.experts import Experts, Router, RouterGroups, SharedExpert
-from assay.spec.export_section import PqsFuseRule
 from assay.spec.markers import key, rule, when
 from assay.spec.moe import FUSED, FUSED_TRANSPOSED, ITERABLE, ExpertFiles, ExpertLayout
 from assay.spec.resolve import Context
@@ -21,12 +20,10 @@ __all__ = [
     "UNGATED",
     "W1_W3",
     "W_SHARED",
-    "attention_fuse_rule",
     "by_layer_or_same",
     "experts",
     "fused_files",
     "gated_shared",
-    "mlp_fuse_rule",
     "per_expert_files",
     "shared",
     "sigmoid_router",
@@ -149,15 +146,3 @@ def fused_files(block: str = "mlp", *, transposed: bool = False, **facts: Any) -
     return ExpertFiles(
         gate_up=(f"{stem}.gate_up_proj",), down=f"{stem}.down_proj", layout=layout, **facts
     )
-
-
-def attention_fuse_rule(*module_names: str, output: str = "o_proj") -> PqsFuseRule:
-    """The output projection's scale goes into v: attention is linear in the values."""
-    return PqsFuseRule(module_names=module_names, fold_into="v_proj", fold_from=output)
-
-
-def mlp_fuse_rule(
-    *module_names: str, into: str = "up_proj", source: str = "down_proj"
-) -> PqsFuseRule:
-    """The down projection's scale goes into up: a gated unit is linear in it."""
-    return PqsFuseRule(module_names=module_names, fold_into=into, fold_from=source)

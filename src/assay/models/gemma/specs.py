@@ -1,6 +1,7 @@
 """gemma: norms that store w - 1, embeddings scaled by sqrt(hidden_size), a tied head."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -46,6 +47,10 @@ register(
             ),
             embedding=Embedding(name="model.embed_tokens", scale=sqrt(size("hidden_size"))),
             final_norm=rms_norm("model.norm", offset=1.0),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("GemmaAttention"), mlp_fuse_rule("GemmaMLP")),
+            weight_plus_one_norm_names=("GemmaRMSNorm",),
         ),
         runtime_spec=RuntimeSpec(genai_model_type="gemma"),
     )

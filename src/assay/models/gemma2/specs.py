@@ -1,6 +1,7 @@
 """gemma2: four norms a layer, softcaps on scores and logits, every second layer slides."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import by_layer_type, key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -66,6 +67,10 @@ register(
                 tied=key("tie_word_embeddings"),
                 softcap=key("final_logit_softcapping"),
             ),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("Gemma2Attention"), mlp_fuse_rule("Gemma2MLP")),
+            weight_plus_one_norm_names=("Gemma2RMSNorm",),
         ),
         runtime_spec=RuntimeSpec(genai_model_type="gemma2"),
     )

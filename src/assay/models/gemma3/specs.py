@@ -1,6 +1,7 @@
 """gemma3: a vision tower and a projector around gemma3_text; the text part is exported."""
 
-from assay.spec import ConfigSpec, ModelSpec, TextPart, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, TextPart, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 
 _VISION = "the vision part; only the text decoder is exported"
 
@@ -34,6 +35,10 @@ register(
                 ("multi_modal_projector.*", _VISION),
                 ("model.multi_modal_projector.*", _VISION),
             ),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("Gemma3Attention"), mlp_fuse_rule("Gemma3MLP")),
+            weight_plus_one_norm_names=("Gemma3RMSNorm",),
         ),
         text_part=TextPart(model_type="gemma3_text"),
     )

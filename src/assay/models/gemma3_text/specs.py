@@ -1,6 +1,7 @@
 """gemma3_text: gemma2 without the score softcap; q/k norms, and a rope for each layer type."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import by_layer_type, key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -78,6 +79,10 @@ register(
                 tied=key("tie_word_embeddings"),
                 softcap=key("final_logit_softcapping"),
             ),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("Gemma3Attention"), mlp_fuse_rule("Gemma3MLP")),
+            weight_plus_one_norm_names=("Gemma3RMSNorm",),
         ),
         runtime_spec=RuntimeSpec(genai_model_type="gemma3_text"),
     )

@@ -1,6 +1,7 @@
 """granite: llama with four multipliers, and an attention scale that is not head_dim ** -0.5."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -54,6 +55,9 @@ register(
                 tied=key("tie_word_embeddings"),
                 multiplier=reciprocal(key("logits_scaling")),
             ),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("GraniteAttention"), mlp_fuse_rule("GraniteMLP"))
         ),
         runtime_spec=RuntimeSpec(genai_model_type="granite"),
     )

@@ -1,6 +1,7 @@
 """llama: the reference that most others are told against."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -41,6 +42,9 @@ register(
             Branch(
                 norm=rms_norm("post_attention_layernorm"), mixer=gated_mlp(bias=key("mlp_bias"))
             ),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("LlamaAttention"), mlp_fuse_rule("LlamaMLP"))
         ),
         runtime_spec=RuntimeSpec(genai_model_type="llama"),
     )

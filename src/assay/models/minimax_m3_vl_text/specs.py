@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.spec import ConfigSpec, ModelSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, register
 from assay.spec.families.minimax_m3_vl import MINIMAX_M3_VL_MOE
 
 register(
@@ -24,5 +24,6 @@ register(
             aliases={"num_experts": "num_local_experts"},
         ),
         moe_spec=MINIMAX_M3_VL_MOE,
+        export_spec=ExportSpec(weight_plus_one_norm_names=("MiniMaxM3VLRMSNorm",)),
     )
 )

@@ -1,6 +1,7 @@
 """ministral: mistral with the window chosen layer by layer."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import by_layer_type, key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -40,6 +41,12 @@ register(
             ),
             Branch(norm=rms_norm("post_attention_layernorm"), mixer=gated_mlp()),
             layer_types=layer_types_or(every_layer_slides),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(
+                attention_fuse_rule("MinistralAttention"),
+                mlp_fuse_rule("MinistralMLP"),
+            )
         ),
         runtime_spec=RuntimeSpec(genai_model_type="mistral"),
     )

@@ -1,6 +1,7 @@
 """mistral: llama with a sliding window on every layer, unless the config says null."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -37,6 +38,9 @@ register(
                 ),
             ),
             Branch(norm=rms_norm("post_attention_layernorm"), mixer=gated_mlp()),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("MistralAttention"), mlp_fuse_rule("MistralMLP"))
         ),
         runtime_spec=RuntimeSpec(genai_model_type="mistral"),
     )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from assay.spec import ConfigSpec, ExportSpec, ModelSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.moe import MoESpec
 from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     MIXTRAL_NAMES,
     W1_W3,
-    attention_fuse_rule,
     experts,
     fused_files,
-    mlp_fuse_rule,
     per_expert_files,
     softmax_router,
 )

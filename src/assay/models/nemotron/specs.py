@@ -1,6 +1,7 @@
 """nemotron: LayerNorms that store w - 1, a squared-ReLU MLP, rotary on half of each head."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule
 from assay.spec.markers import key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, layer_norm, plain_mlp
 from assay.spec.rope import rope_from_config
@@ -49,6 +50,10 @@ register(
                 mixer=plain_mlp("up_proj", "down_proj", bias=key("mlp_bias")),
             ),
             final_norm=layer_norm("model.norm", eps=EPS, offset=1.0),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("NemotronAttention"),),
+            weight_plus_one_norm_names=("NemotronLayerNorm1P",),
         ),
         runtime_spec=RuntimeSpec(genai_model_type="nemotron"),
     )

@@ -1,6 +1,7 @@
 """olmo: LayerNorms without any tensor, and q, k, v clamped after their projections."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import mlp_fuse_rule
 from assay.spec.markers import key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, layer_norm
 from assay.spec.rope import rope_from_config
@@ -42,6 +43,7 @@ register(
             Branch(norm=PLAIN, mixer=gated_mlp()),
             final_norm=PLAIN,
         ),
+        export_spec=ExportSpec(pqs_fuse_rules=(mlp_fuse_rule("OlmoMLP"),)),
         runtime_spec=RuntimeSpec(genai_model_type="olmo"),
     )
 )

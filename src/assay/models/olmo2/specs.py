@@ -1,6 +1,7 @@
 """olmo2: norms on what a branch adds, none on what it reads; q/k norms over the full width."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -39,6 +40,9 @@ register(
                 post_norm=rms_norm("post_attention_layernorm"),
             ),
             Branch(mixer=gated_mlp(), post_norm=rms_norm("post_feedforward_layernorm")),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("Olmo2Attention"), mlp_fuse_rule("Olmo2MLP"))
         ),
         runtime_spec=RuntimeSpec(genai_model_type="olmo"),
     )

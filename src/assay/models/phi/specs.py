@@ -1,6 +1,7 @@
 """phi: attention and MLP side by side on one LayerNorm, rotary on half of each head."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule
 from assay.spec.markers import key, when
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, layer_norm, plain_mlp
 from assay.spec.rope import rope_from_config
@@ -62,6 +63,9 @@ register(
             ),
             final_norm=layer_norm("model.final_layernorm", eps=EPS),
             head=Head(name="lm_head", tied=key("tie_word_embeddings"), bias=True),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("PhiAttention", output="dense"),)
         ),
         runtime_spec=RuntimeSpec(genai_model_type="phi"),
     )

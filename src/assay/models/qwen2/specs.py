@@ -1,6 +1,7 @@
 """qwen2: llama with biases on q, k and v; a window on the last layers only if it is switched on."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import by_layer_type
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -42,6 +43,9 @@ register(
             ),
             Branch(norm=rms_norm("post_attention_layernorm"), mixer=gated_mlp()),
             layer_types=layer_types_or(window_from_layer),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("Qwen2Attention"), mlp_fuse_rule("Qwen2MLP"))
         ),
         runtime_spec=RuntimeSpec(genai_model_type="qwen2"),
     )

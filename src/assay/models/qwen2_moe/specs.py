@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from assay.spec import ConfigSpec, ExportSpec, ModelSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import key, when
 from assay.spec.moe import MoESpec, SparseLayers
 from assay.spec.moe_patterns import (
     GATE_UP,
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
-    attention_fuse_rule,
     experts,
     gated_shared,
-    mlp_fuse_rule,
     per_expert_files,
     softmax_router,
 )

@@ -1,6 +1,7 @@
 """qwen3: RMS norms on each head of q and k, head_dim free of the hidden size."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import by_layer_type, key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.rope import rope_from_config
@@ -44,6 +45,9 @@ register(
             ),
             Branch(norm=rms_norm("post_attention_layernorm"), mixer=gated_mlp()),
             layer_types=layer_types_or(window_from_layer),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("Qwen3Attention"), mlp_fuse_rule("Qwen3MLP"))
         ),
         runtime_spec=RuntimeSpec(genai_model_type="qwen3"),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.spec import ModelSpec, register
+from assay.spec import ExportSpec, ModelSpec, register
 from assay.spec.families.qwen4_exp import QWEN4_EXP_MOE
 
 register(
@@ -11,5 +11,6 @@ register(
         architectures=("Qwen4ExpForCausalLM",),
         min_transformers_version="5.24.0",
         moe_spec=QWEN4_EXP_MOE,
+        export_spec=ExportSpec(weight_plus_one_norm_names=("Qwen4ExpTextRMSNorm",)),
     )
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.spec import ConfigSpec, ModelSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, register
 from assay.spec.families.qwen4_exp import QWEN4_EXP_MOE
 
 register(
@@ -21,5 +21,6 @@ register(
             }
         ),
         moe_spec=QWEN4_EXP_MOE,
+        export_spec=ExportSpec(weight_plus_one_norm_names=("Qwen4ExpTextRMSNorm",)),
     )
 )

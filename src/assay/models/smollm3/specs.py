@@ -1,7 +1,8 @@
 """smollm3: llama without rotary on every fourth layer (no_rope_layers: 1 means that it rotates)."""
 
 from assay.errors import ConfigError
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import by_layer, by_layer_type, key, rule, when
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, rms_norm
 from assay.spec.resolve import Context
@@ -87,6 +88,9 @@ register(
                 norm=rms_norm("post_attention_layernorm"), mixer=gated_mlp(bias=key("mlp_bias"))
             ),
             layer_types=layer_types_or(rule(slide_without_rope)),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("SmolLM3Attention"), mlp_fuse_rule("SmolLM3MLP"))
         ),
         runtime_spec=RuntimeSpec(genai_model_type="smollm3"),
     )

@@ -1,6 +1,7 @@
 """stablelm: LayerNorms, rotary on a quarter of each head, parallel branches on request."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule, mlp_fuse_rule
 from assay.spec.markers import key, when
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, gated_mlp, layer_norm
 from assay.spec.rope import rope_from_config
@@ -74,6 +75,9 @@ register(
                 ),
             ),
             final_norm=layer_norm("model.norm", eps=EPS),
+        ),
+        export_spec=ExportSpec(
+            pqs_fuse_rules=(attention_fuse_rule("StableLmAttention"), mlp_fuse_rule("StableLmMLP"))
         ),
         runtime_spec=RuntimeSpec(genai_model_type="decoder"),
     )

@@ -1,6 +1,7 @@
 """starcoder2: LayerNorms, a plain MLP, biases throughout; one window for all layers if set."""
 
-from assay.spec import ConfigSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec import ConfigSpec, ExportSpec, ModelSpec, RuntimeSpec, WeightsSpec, register
+from assay.spec.export_section import attention_fuse_rule
 from assay.spec.markers import key
 from assay.spec.patterns import LLAMA_IGNORED, attention, decoder, layer_norm, plain_mlp
 from assay.spec.rope import rope_from_config
@@ -47,6 +48,7 @@ register(
             ),
             final_norm=layer_norm("model.norm", eps=EPS),
         ),
+        export_spec=ExportSpec(pqs_fuse_rules=(attention_fuse_rule("Starcoder2Attention"),)),
         runtime_spec=RuntimeSpec(genai_model_type="decoder"),
     )
 )

@@ -1,0 +1,12 @@
+"""muse_glimmer: norms that store w - 1; no decoder section yet."""
+
+from assay.spec import ExportSpec, ModelSpec, register
+
+register(
+    ModelSpec(
+        model_type="muse_glimmer",
+        architectures=("MuseGlimmerForConditionalGeneration",),
+        min_transformers_version="5.24.0",
+        export_spec=ExportSpec(weight_plus_one_norm_names=("MuseGlimmerTextCenteredRMSNorm",)),
+    )
+)
