@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
             print_json({"models": rows})
         else:
             for row in rows:
-                print(f"{row['model_type']:<16} {row['architectures']}")
+                what = "exports" if row["exports"] else "facts  "
+                print(f"{row['model_type']:<22} {what}  {row['architectures']}")
         return 0
     sheet = describe(get_spec(args.model_type))
     if args.json:
