@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     args = build_parser().parse_args(arguments)
     try:
-        with _unwinding_on_sigterm():
+        with _unwinding_on_signals():
             code: int = args.run(args)
             sys.stdout.flush()
     except AssayError as exc:
@@ -62,20 +62,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def _unwinding_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the stack as Ctrl-C does, so that nothing half-written is left."""
+def _unwinding_on_signals() -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM unwind the stack, and none disturb it after that.
+
+    A second one in the middle of the clean-up would leave what the first was to remove. SIGINT
+    that is ignored, as in a shell's background, stays so.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(number: int, frame: Any) -> None:
-        raise SystemExit(EXIT_SIGNAL + number)
+        for other in previous:
+            signal.signal(other, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(EXIT_SIGNAL + number)
 
-    previous = signal.signal(signal.SIGTERM, stop)
+    previous = {signal.SIGTERM: signal.signal(signal.SIGTERM, stop)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        previous[signal.SIGINT] = signal.signal(signal.SIGINT, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _print_error(error: AssayError, *, as_json: bool) -> None:
