@@ -10,7 +10,7 @@ import torch
 from assay.errors import DependencyError, OptionError, UnjudgedError
 from assay.verification import load_reference
 from assay.verification.reference import (
-    _float64,
+    in_float64,
     _forward,
     find_window,
     run_half,
@@ -64,7 +64,7 @@ def numpy_llama(tiny, model, ids):
 
 def test_float64_run_is_float64_throughout(tiny, ids):
     model = tiny.build_model()
-    with _float64(model):
+    with in_float64(model):
         found = _forward(model, ids[:200]).numpy()
     truth = numpy_llama(tiny, model, ids[:200])
     assert found.dtype == np.float64

@@ -1,8 +1,9 @@
 """The doctor: from a folder and its checkpoint to causes.
 
-Weights first, by value; then the graph, by asking which change of the original computes what the
-folder computes. Float before quantization: a quantized folder's decoded weights are put into the
-reference, so that what rounding costs is never taken for a fault.
+Stored weights first, by value; then the graph, segment by segment: the reference reads the folder's
+own stream in every layer, and the change of it under which a layer gives the folder's own numbers
+is that layer's cause. Float before quantization: a quantized folder's decoded weights are put into
+the reference, so that what rounding costs is never taken for a fault.
 """
 
 from __future__ import annotations
@@ -15,28 +16,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from assay.diagnosis.alignment import Alignment
 from assay.diagnosis.causes import CATALOGUE
-from assay.diagnosis.encodings import explain_encoding
 from assay.diagnosis.finding import Cause, Diagnosis, Health
-from assay.diagnosis.float_weights import (
-    compare_float_weights,
-    explain_weight,
-    grant,
-    match_float_weights,
-)
+from assay.diagnosis.isolation import Isolation, Streams
+from assay.diagnosis.naming import name_causes
 from assay.diagnosis.search import search
+from assay.diagnosis.stored_weights import examine_weights
 from assay.errors import RuntimeFolderError
 from assay.verification.candidate import Candidate, open_candidate
-from assay.verification.float_proof import bound_float32, judge_float32, measure_reference
+from assay.verification.float_proof import judge_float32, measure_reference
 from assay.verification.folder import ModelFolder, open_folder
-from assay.verification.half_proof import MAX_REL_L2
 from assay.verification.layers import LayerAgreement, match_layers, run_layers
 from assay.verification.material import gather_prompts, limit_tokens
 from assay.verification.metrics import relative_l2
-from assay.verification.packed_nodes import find_packed_tensors
-from assay.verification.reference import find_window, load_reference, run_with_noise
-from assay.verification.weight_match import Parameters, match_by_manifest, match_by_value
-from assay.verification.weight_proof import prove_weights
+from assay.verification.reference import find_window, load_reference, run_logits
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +40,6 @@ __all__ = ["diagnose_folder"]
 Ids = npt.NDArray[np.int64]
 _NUM_TOKENS = 96
 _PAST_WINDOW = 24
-_ROUNDING = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
 _LAYER_PARTS = 30.0  # times the bound at which a layer's stream counts as parted
 
 
@@ -71,9 +64,7 @@ def diagnose_folder(
     try:
         candidate = open_candidate(opened, accuracy_level=0 if opened.is_quantized else None)
         ids_S = _choose_ids(opened, model, reference, num_tokens)
-        tell("holding the weights against the checkpoint's")
-        causes, notes = _examine_weights(opened, model)
-        candidate_SV = candidate.prefill(ids_S)
+        logits_SV = candidate.prefill(ids_S)
     except RuntimeFolderError as exc:
         cause = Cause(
             id="does_not_run",
@@ -83,28 +74,42 @@ def diagnose_folder(
             fix=exc.next_step or "export the model again, or report it to its tool",
         )
         return _tell_broken(cause, str(folder), str(reference))
-    run = run_with_noise(model, ids_S)
-    bound = bound_float32(run.noise.rel_l2())
-    if opened.precision != "float32":
-        bound = MAX_REL_L2
-    error = relative_l2(candidate_SV, run.logits_SV)
-    result = search(model, ids_S, candidate_SV, bound, CATALOGUE, tell=tell)
-    layers = match_layers(candidate, ids_S, run_layers(model, ids_S))
-    everything = (*causes, *result.causes)
-    if not everything and result.explained:
+    original = run_layers(model, ids_S)
+    error = relative_l2(logits_SV, run_logits(model, ids_S))
+    tell("holding the weights against the checkpoint's")
+    alignment = Alignment(candidate, model)
+    causes, notes = examine_weights(alignment, model)
+    if not alignment.streams:
+        notes.append("the layers can't be told apart: the model is looked at as a whole")
+    streams = Streams(ids_S, alignment.read_streams(candidate, ids_S), logits_SV)
+    isolation = Isolation(model, streams, opened.precision)
+    result = search(isolation, CATALOGUE, tell=tell)
+    everything = (*causes, *name_causes(result.explained, isolation))
+    explained = not result.unexplained
+    if not everything and explained:
         everything = tuple(_examine_other_settings(opened, candidate, model, ids_S))
+    layers = match_layers(candidate, ids_S, original)
     return Diagnosis(
-        health=_tell_health(everything, result.explained),
+        health=_tell_health(everything, explained),
         causes=everything,
         error=error,
-        left=result.left,
-        bound=bound,
-        first_bad_layer=_find_first_bad(layers, bound),
+        left=max((float(result.errors[k]) for k in result.unexplained), default=0.0),
+        bound=float(isolation.bounds[-1]),
+        first_bad_layer=_find_first_bad(layers, float(isolation.bounds.max())),
         ruled_out=tuple(result.ruled_out),
-        notes=tuple(notes),
+        notes=tuple(
+            notes + [_tell_open(isolation, k, result.errors[k]) for k in result.unexplained]
+        ),
         layers=tuple(asdict(layer) for layer in layers),
         folder=str(folder),
         reference=str(reference),
+    )
+
+
+def _tell_open(isolation: Isolation, segment: int, error: float) -> str:
+    return (
+        f"an error enters in {isolation.names[segment]} (relL2 {error:.3g}, rounding explains "
+        f"{isolation.bounds[segment]:.3g}) that no known cause explains"
     )
 
 
@@ -134,43 +139,6 @@ def _choose_ids(
     wanted = max(num_tokens, window + _PAST_WINDOW if window < 1024 else 0)
     limit = limit_tokens(model, folder, wanted)
     return gather_prompts(folder, model, reference, min(limit, wanted), None).prompts[0]
-
-
-def _examine_weights(folder: ModelFolder, model: torch.nn.Module) -> tuple[list[Cause], list[str]]:
-    """Causes that lie in stored values; the folder's values are in the model afterwards."""
-    causes: list[Cause] = []
-    notes: list[str] = []
-    parameters = Parameters(model)
-    tolerance = _ROUNDING[folder.precision]
-    for match in list(match_float_weights(folder, parameters)):
-        relative = compare_float_weights(match, parameters)
-        if relative > tolerance:
-            causes.append(explain_weight(match, parameters, relative))
-        if relative:
-            grant(match, model)
-    if folder.is_quantized:
-        causes += _examine_packed(folder, parameters, notes)
-        prove_weights(folder, model)
-    return causes, notes
-
-
-def _examine_packed(folder: ModelFolder, parameters: Parameters, notes: list[str]) -> list[Cause]:
-    causes: list[Cause] = []
-    entries = (folder.manifest or {}).get("weights", {}).values()
-    for tensor in find_packed_tensors(folder):
-        entry = next(
-            (e for e in entries if e.get("initializers", {}).get("packed") == tensor.packed), None
-        )
-        stretches = (
-            match_by_manifest(entry, tensor, parameters)
-            if entry
-            else match_by_value(folder, tensor, parameters)
-        )
-        if stretches is None:
-            notes.append(f"{tensor.packed} fits no weight of the checkpoint")
-        elif (cause := explain_encoding(folder, tensor, stretches, parameters)) is not None:
-            causes.append(cause)
-    return causes
 
 
 def _examine_other_settings(

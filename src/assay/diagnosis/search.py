@@ -1,115 +1,104 @@
-"""Which changes of the original compute what the folder computes?
+"""Which changes of the original compute what the folder computes, segment by segment?
 
-One change that explains the error down to the noise is the cause. Where none does, pairs and
-triples are tried, starting from the changes that helped most: two faults rarely look like one.
+Every segment reads the folder's own stream, so that one run tells for each of them whether a
+change explains it. A change that explains a segment's error down to the noise is its cause. Where
+no single one does, changes are stacked, starting from those that helped most.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from assay.diagnosis.finding import Cause
 from assay.diagnosis.hypothesis import Hypothesis, Variant
-from assay.verification.metrics import relative_l2
-from assay.verification.reference import run_logits
+from assay.diagnosis.isolation import Isolation
 
-if TYPE_CHECKING:
-    import torch
+__all__ = ["Explanation", "SearchResult", "search"]
 
-__all__ = ["SearchResult", "search"]
+Errors = npt.NDArray[np.float64]
 
-Ids = npt.NDArray[np.int64]
-Logits = npt.NDArray[np.float32]
-
-_MOST_FAULTS = 3
-_BEAM = 5
+_MOST_FAULTS = 3  # in one segment
+_BEAM = 6
 _SLACK, _TINY = 4.0, 1e-3
-_MUST_REMOVE = 0.95  # of the error, by changes that don't reach the bound together
+
+
+@dataclass(frozen=True)
+class Step:
+    """One change. errors: of each segment with it, and all before it, granted."""
+
+    hypothesis: Hypothesis
+    variant: Variant
+    errors: Errors
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.hypothesis.id, self.variant.place, self.variant.what
+
+
+Path = tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What explains one segment. touched: the segments that the changes bear on at all."""
+
+    segment: int
+    path: Path
+    before: float
+    after: float
+    touched: frozenset[int]
 
 
 @dataclass
 class SearchResult:
-    """causes, what error is left, whether that is rounding, and the ids that didn't help."""
+    """errors: of each segment at the start. unexplained: segments that no change fits."""
 
-    causes: list[Cause] = field(default_factory=list)
-    left: float = math.inf
-    explained: bool = False
+    errors: Errors
+    explained: list[Explanation] = field(default_factory=list)
+    unexplained: list[int] = field(default_factory=list)
     ruled_out: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A change, and the error with it and all changes before it."""
-
-    hypothesis: Hypothesis
-    variant: Variant
-    score: float
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.hypothesis.id, self.variant.place
-
-
-_Path = tuple[_Step, ...]
-
-
 def search(
-    model: torch.nn.Module,
-    ids_S: Ids,
-    candidate_SV: Logits,
-    bound: float,
+    isolation: Isolation,
     catalogue: Sequence[Hypothesis],
     *,
     tell: Callable[[str], None] = lambda line: None,
 ) -> SearchResult:
-    """Explain candidate logits by changes of the reference, which is as before afterwards."""
-    start = relative_l2(candidate_SV, run_logits(model, ids_S))
-    result = SearchResult(left=start)
-    if start <= bound:
-        result.explained = True
-        return result
+    """Explain every segment's error by changes of the reference, which is as before afterwards."""
+    start = isolation.measure()
+    result = SearchResult(start)
+    open_segments = [int(k) for k in np.flatnonzero(~(start <= isolation.bounds))]
     # A changed model rounds otherwise than the original, whose noise the bound comes from.
-    limit = max(bound, min(_SLACK * bound, _TINY * start))
+    limits = np.maximum(isolation.bounds, np.minimum(_SLACK * isolation.bounds, _TINY * start))
     tried: set[str] = set()
-    beam: list[_Path] = [()]
-    best: _Path = ()
+    beam: list[Path] = [()]
     for depth in range(1, _MOST_FAULTS + 1):
-        tell(f"looking for {depth} cause{'s' if depth > 1 else ''} of relL2 {start:.3g}")
-        paths: list[_Path] = []
+        if not open_segments:
+            break
+        tell(f"{len(open_segments)} of {len(start)} segments part: {depth} change(s) at a time")
+        paths = []
         for path in beam:
-            steps = _extend(model, ids_S, candidate_SV, catalogue, path)
+            steps = _extend(isolation, catalogue, path)
             tried |= {step.hypothesis.id for step in steps}
             paths += [(*path, step) for step in steps]
-        explained = _choose(paths, limit)
-        if explained:
-            best = explained
-            break
-        beam = sorted(paths, key=lambda path: path[-1].score)[:_BEAM]
-        if beam and (not best or beam[0][-1].score < 0.1 * best[-1].score):
-            best = beam[0]
-    if best and best[-1].score <= max(limit, (1 - _MUST_REMOVE) * start):
-        result.left = best[-1].score
-        result.explained = result.left <= limit
-        result.causes = _name(best, start, limit)
-    named = {cause.id for cause in result.causes}
+        for segment in list(open_segments):
+            chosen = _choose(paths, segment, limits[segment])
+            if chosen:
+                open_segments.remove(segment)
+                result.explained.append(_explain(chosen, segment, start, isolation.bounds))
+        beam = _keep_best(paths, open_segments)
+    result.unexplained = open_segments
+    named = {step.hypothesis.id for found in result.explained for step in found.path}
     result.ruled_out = sorted(tried - named)
     return result
 
 
-def _extend(
-    model: torch.nn.Module,
-    ids_S: Ids,
-    candidate_SV: Logits,
-    catalogue: Sequence[Hypothesis],
-    path: _Path,
-) -> list[_Step]:
+def _extend(isolation: Isolation, catalogue: Sequence[Hypothesis], path: Path) -> list[Step]:
     """Every further change on top of a path."""
     steps = []
     taken = {step.key for step in path}
@@ -117,45 +106,43 @@ def _extend(
         for step in path:
             granted.enter_context(step.variant.change())
         for hypothesis in catalogue:
-            for variant in hypothesis.variants(model):
-                if (hypothesis.id, variant.place) in taken:
+            for variant in hypothesis.variants(isolation.model):
+                if (hypothesis.id, variant.place, variant.what) in taken:
                     continue
                 try:
                     with variant.change():
-                        logits_SV = run_logits(model, ids_S)
-                except (RuntimeError, ValueError, TypeError):
+                        errors = isolation.measure()
+                except (RuntimeError, ValueError, TypeError, IndexError, AttributeError):
                     continue  # a change that this model can't compute with explains nothing
-                score = relative_l2(candidate_SV, logits_SV)
-                if math.isfinite(score):
-                    steps.append(_Step(hypothesis, variant, score))
+                steps.append(Step(hypothesis, variant, errors))
     return steps
 
 
-def _choose(paths: list[_Path], bound: float) -> _Path:
-    """Of the paths that explain everything, the first of the catalogue that is nearly the best."""
-    least = min((path[-1].score for path in paths), default=math.inf)
-    if least > bound:
+def _choose(paths: list[Path], segment: int, limit: float) -> Path:
+    """Of the paths that explain a segment, the first of the catalogue that is nearly the best."""
+    least = min((path[-1].errors[segment] for path in paths), default=np.inf)
+    if not least <= limit:
         return ()
-    return next(path for path in paths if path[-1].score <= min(bound, 2 * least))
+    return next(p for p in paths if p[-1].errors[segment] <= min(limit, 2 * least))
 
 
-def _name(path: _Path, start: float, bound: float) -> list[Cause]:
-    """The steps as causes: those that remove most first."""
-    whole = math.log(start / bound)
-    left = path[-1].score
-    sure = 1.0 if left <= bound else math.log(start / left) / whole
-    causes = []
-    before = start
-    for step in path:
-        causes.append(
-            Cause(
-                id=step.hypothesis.id,
-                place=step.variant.place,
-                confidence=round(max(0.0, min(1.0, sure)), 3),
-                evidence=f"{step.variant.what}: PyTorch changed this way lies {step.score:.3g} "
-                f"from the folder, without it {before:.3g}",
-                fix=step.hypothesis.fix,
-            )
-        )
-        before = step.score
-    return causes
+def _keep_best(paths: list[Path], segments: list[int]) -> list[Path]:
+    """The paths from which to go on: the best of each open segment in turn."""
+    kept: dict[int, Path] = {}
+    ranked = [sorted(paths, key=lambda path: path[-1].errors[k])[:_BEAM] for k in segments]
+    for number in range(_BEAM):
+        for ranking in ranked:
+            if number < len(ranking) and len(kept) < _BEAM:
+                kept.setdefault(id(ranking[number]), ranking[number])
+    return list(kept.values())
+
+
+def _explain(path: Path, segment: int, start: Errors, bounds: Errors) -> Explanation:
+    moved = np.abs(path[-1].errors - start) > np.maximum(bounds, 1e-3 * start)
+    return Explanation(
+        segment=segment,
+        path=path,
+        before=float(start[segment]),
+        after=float(path[-1].errors[segment]),
+        touched=frozenset(np.flatnonzero(moved).tolist()),
+    )

@@ -61,13 +61,14 @@ class Candidate:
             proto = set_accuracy_level(proto, accuracy_level)
         self._proto = proto
         self._session: Any = None
+        self._probed: tuple[tuple[str, ...], Any] | None = None
         self._outputs = [output.name for output in proto.graph.output]
         self.covers_all_positions = False
         self.covers_all_positions = all_positions and self._gives_all_positions()
 
     def close(self) -> None:
         """Put the session and its memory away; the next run opens it again."""
-        self._session = None
+        self._session = self._probed = None
 
     def as_shipped(self) -> Candidate:
         """The graph as it lies in the folder, last position only; closes this session first."""
@@ -107,25 +108,43 @@ class Candidate:
         caches = {slot.past: results[slot.present] for slot in signature.slots}
         return _read_logits(results[signature.logits]), State(caches, mask_BT)
 
-    def run_values(self, ids_S: Ids, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-        """Values inside the graph, by name, over one prompt; they must be declared in it.
+    @property
+    def graph(self) -> onnx.ModelProto:
+        """The graph as it is run: the folder's, with the edits in memory."""
+        return self._proto
+
+    def run_values(
+        self, ids_S: Ids, names: Sequence[str], state: State | None = None
+    ) -> dict[str, npt.NDArray[Any]]:
+        """Values inside the graph, by name, over one prompt, on top of a state.
 
         A session of its own: extra outputs keep the runtime from fusing across them.
         """
-        import onnx
-
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self._proto)
-        declared = {value.name: value for value in self.folder.proto.graph.value_info}
-        proto.graph.output.extend(declared[name] for name in dict.fromkeys(names))
-        session = _open_session(self.folder, proto, self.num_threads)
-        values, _ = self._build_feeds(self.start(), ids_S[None], None)
+        session = self._open_probed(tuple(dict.fromkeys(names)))
+        values, _ = self._build_feeds(state or self.start(), ids_S[None], None)
         try:
             results = session.run_with_ort_values(list(names), values)
         except Exception as exc:
             _reraise_runtime(exc, str(self.folder.graph_path), "ONNX Runtime can't run the graph")
             raise
         return {n: np.asarray(r.numpy(), np.float32) for n, r in zip(names, results, strict=True)}
+
+    def _open_probed(self, names: tuple[str, ...]) -> Any:
+        """A session that gives these values too; the last one is kept."""
+        import onnx
+
+        if self._probed is None or self._probed[0] != names:
+            proto = onnx.ModelProto()
+            proto.CopyFrom(self._proto)
+            declared = {value.name: value for value in self.folder.proto.graph.value_info}
+            given = {output.name for output in proto.graph.output}
+            proto.graph.output.extend(
+                declared.get(name, onnx.ValueInfoProto(name=name))
+                for name in names
+                if name not in given
+            )
+            self._probed = names, _open_session(self.folder, proto, self.num_threads)
+        return self._probed[1]
 
     def _build_feeds(
         self, state: State, ids_BS: Ids, mask_BS: Ids | None

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ReferenceRun",
     "find_window",
+    "fresh_rotary_state",
     "ids_on_device",
+    "in_float64",
     "load_reference",
     "run_half",
     "run_logits",
@@ -162,7 +164,7 @@ def find_window(config: Any) -> int | None:
 
 def run_logits(model: torch.nn.Module, ids_S: Ids) -> Logits:
     """Float32 logits [S, V] of one prompt, over the full sequence and without a cache."""
-    with _fresh_rotary_state(model):
+    with fresh_rotary_state(model):
         return np.asarray(_forward(model, ids_S).float().numpy())
 
 
@@ -178,7 +180,7 @@ def run_with_noise(model: torch.nn.Module, ids_S: Ids) -> ReferenceRun:
     measured = len(ids_S)
     if num_parameters * measured > _MAX_FLOAT64_PRODUCTS:
         measured = min(measured, _NUM_NOISE_TOKENS)
-    with _fresh_rotary_state(model), _float64(model):
+    with fresh_rotary_state(model), in_float64(model):
         wide_PV = _forward(model, ids_S[:measured]).numpy()
     noise = measure_noise(logits_SV[:measured], wide_PV)
     return ReferenceRun(ids_S, logits_SV, extend_noise(noise, logits_SV))
@@ -193,7 +195,7 @@ def run_half(model: torch.nn.Module, ids_S: Ids) -> Logits:
 
     saved = [(p, p.data) for p in model.parameters() if p.is_floating_point()]
     buffers = [(module, dict(module._buffers)) for module in model.modules()]
-    with _fresh_rotary_state(model):
+    with fresh_rotary_state(model):
         try:
             for parameter, original in saved:
                 parameter.data = original.half()
@@ -233,7 +235,7 @@ def _forward(model: torch.nn.Module, ids_S: Ids) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _float64(model: torch.nn.Module) -> Iterator[None]:
+def in_float64(model: torch.nn.Module) -> Iterator[None]:
     """Cast weights and buffers to float64 and back, and casts to float32 inside to float64."""
     import torch
 
@@ -292,7 +294,7 @@ def _rotary_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 @contextlib.contextmanager
-def _fresh_rotary_state(model: torch.nn.Module) -> Iterator[None]:
+def fresh_rotary_state(model: torch.nn.Module) -> Iterator[None]:
     """Undo what a forward pass leaves behind in rotary modules.
 
     Dynamic and longrope scaling remember the longest sequence seen and would give the next,

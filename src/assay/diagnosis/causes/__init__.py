@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from assay.diagnosis.causes import attention, mlp, norms, positions, scales
+from assay.diagnosis.causes import (
+    attention,
+    exchanges,
+    experts,
+    masks,
+    mlp,
+    norms,
+    positions,
+    rotation,
+    scales,
+)
 from assay.diagnosis.hypothesis import Hypothesis
 
 __all__ = ["CATALOGUE"]
@@ -10,7 +20,11 @@ __all__ = ["CATALOGUE"]
 CATALOGUE: tuple[Hypothesis, ...] = (
     *norms.CAUSES,
     *positions.CAUSES,
+    *rotation.CAUSES,
+    *masks.CAUSES,
     *attention.CAUSES,
     *mlp.CAUSES,
+    *experts.CAUSES,
     *scales.CAUSES,
+    *exchanges.CAUSES,
 )

@@ -1,4 +1,4 @@
-"""What goes wrong in attention: window, scale, softcap, biases, q/k norm, sharing of heads."""
+"""What goes wrong in attention: scale, softcap, biases, q/k norm, sharing of heads, exchanges."""
 
 from __future__ import annotations
 
@@ -6,107 +6,126 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from assay.diagnosis.hypothesis import Hypothesis, Variant, attribute, list_layers, values
+from assay.diagnosis.hypothesis import (
+    Hypothesis,
+    Variant,
+    attribute,
+    generalize,
+    group_by_site,
+    list_sites,
+    values,
+)
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CAUSES"]
+__all__ = ["CAUSES", "find_attentions"]
 
-_NO_WINDOW = 1 << 20
-
-
-def _attentions(model: torch.nn.Module) -> list[tuple[str, Any]]:
-    found = []
-    for path, layer in list_layers(model):
-        for name, module in layer.named_modules():
-            if "attention" in type(module).__name__.lower() and hasattr(module, "forward"):
-                found.append((f"{path}.{name}", module))
-    return found
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "dense", "out_proj")
 
 
-def _window(model: torch.nn.Module) -> Iterator[Variant]:
-    config: Any = model.config
-    text = config.get_text_config()
-    size = getattr(text, "sliding_window", None)
-    if not isinstance(size, int):
-        return
-    for other, what in (
-        (_NO_WINDOW, "window dropped"),
-        (size + 1, "window one token too wide"),
-        (size - 1, "window one token too narrow"),
-    ):
-        targets: list[tuple[Any, str, Any]] = [(text, "sliding_window", other)]
-        targets += [
-            (module, "sliding_window", other)
-            for _, module in _attentions(model)
-            if isinstance(getattr(module, "sliding_window", None), int)
-        ]
-        yield Variant("*.self_attn", what, attribute(targets))
+def find_attentions(model: torch.nn.Module) -> list[tuple[str, Any]]:
+    """Attention modules by path."""
+
+    def attends(_: str, module: Any) -> bool:
+        named = "attention" in type(module).__name__.lower()
+        return named and any(True for _ in module.parameters())
+
+    return list_sites(model, attends)
+
+
+def _place(model: torch.nn.Module) -> str:
+    found = find_attentions(model)
+    return generalize(found[0][0]) if found else "*.self_attn"
 
 
 def _scale(model: torch.nn.Module) -> Iterator[Variant]:
-    modules = [(n, m) for n, m in _attentions(model) if isinstance(getattr(m, "scaling", 0), float)]
+    modules = [m for _, m in find_attentions(model) if isinstance(getattr(m, "scaling", 0), float)]
     if not modules:
         return
-    head_dim = getattr(modules[0][1], "head_dim", None)
+    text: Any = model.config.get_text_config()  # type: ignore[union-attr,operator]
     likely = {1.0}
-    if isinstance(head_dim, int):
-        likely |= {head_dim**-0.5, 1.0 / head_dim}
+    for size in (getattr(modules[0], "head_dim", None), getattr(text, "hidden_size", None)):
+        if isinstance(size, int):
+            likely |= {size**-0.5, 1.0 / size}
     for value in sorted(likely):
-        if abs(value - modules[0][1].scaling) < 1e-9:
-            continue
-        targets: list[tuple[Any, str, Any]] = [(m, "scaling", value) for _, m in modules]
-        yield Variant("*.self_attn", f"scores times {value:.4g}", attribute(targets))
+        targets: list[tuple[Any, str, Any]] = [
+            (m, "scaling", value) for m in modules if abs(value - m.scaling) > 1e-9
+        ]
+        if targets:
+            yield Variant(_place(model), f"scores times {value:.4g}", attribute(targets))
 
 
 def _softcap(model: torch.nn.Module) -> Iterator[Variant]:
     targets: list[tuple[Any, str, Any]] = [
         (m, "attn_logit_softcapping", None)
-        for _, m in _attentions(model)
+        for _, m in find_attentions(model)
         if getattr(m, "attn_logit_softcapping", None)
     ]
     if targets:
-        yield Variant("*.self_attn", "scores not capped", attribute(targets))
+        yield Variant(_place(model), "scores not capped", attribute(targets))
 
 
 def _bias(model: torch.nn.Module) -> Iterator[Variant]:
-    groups: dict[str, list[tuple[str, torch.nn.Parameter]]] = {}
-    for name, parameter in model.named_parameters():
-        if name.endswith(".bias") and parameter.abs().max() > 0:
-            place = ".".join("*" if p.isdigit() else p for p in name.split("."))
-            groups.setdefault(place.removesuffix(".bias"), []).append((name, parameter))
-    for place, members in groups.items():
-        yield Variant(place, "bias dropped", values([(p, _zero) for _, p in members]))
-        for name, parameter in members if len(members) > 1 else ():
-            yield Variant(name.removesuffix(".bias"), "bias dropped", values([(parameter, _zero)]))
-    everything = [p for members in groups.values() for _, p in members]
-    if len(groups) > 1:
-        yield Variant("*", "all biases dropped", values([(p, _zero) for p in everything]))
-    qkv = [
-        p
-        for place, members in groups.items()
-        for _, p in members
-        if place.endswith(("q_proj", "k_proj", "v_proj"))
+    biases = [
+        (name.removesuffix(".bias"), parameter)
+        for name, parameter in model.named_parameters()
+        if name.endswith(".bias") and parameter.abs().max() > 0
     ]
-    if qkv:
-        change = values([(p, _zero) for p in qkv])
-        yield Variant("*.self_attn.{q,k,v}_proj", "biases dropped", change)
+    groups = group_by_site(biases)
+    for place, members in groups.items():
+        yield Variant(place, "bias dropped", values([(p, _zero) for p in members]))
+    sites = [place for place in groups if "*" in place]
+    for names in (("q_proj", "k_proj", "v_proj"), _PROJECTIONS, ()):
+        chosen = [s for s in sites if not names or s.endswith(names)]
+        if len(chosen) > 1:
+            change = values([(p, _zero) for s in chosen for p in groups[s]])
+            yield Variant(", ".join(chosen), "biases dropped", change)
 
 
 def _zero(tensor: torch.Tensor) -> torch.Tensor:
     return tensor * 0
 
 
+def _is_qk_norm(name: str, _: Any) -> bool:
+    return name in ("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_layernorm")
+
+
 def _qk_norm(model: torch.nn.Module) -> Iterator[Variant]:
-    norms = [
-        m
-        for n, m in model.named_modules()
-        if n.rsplit(".", 1)[-1] in ("q_norm", "k_norm", "q_layernorm", "k_layernorm")
-    ]
+    norms = list_sites(model, _is_qk_norm)
     if norms:
-        targets: list[tuple[Any, str, Any]] = [(m, "forward", lambda x, *_: x) for m in norms]
-        yield Variant("*.self_attn", "q and k norms dropped", attribute(targets))
+        targets: list[tuple[Any, str, Any]] = [(m, "forward", lambda x, *_: x) for _, m in norms]
+        yield Variant(_place(model), "q and k norms dropped", attribute(targets))
+
+
+def _qk_norm_order(model: torch.nn.Module) -> Iterator[Variant]:
+    """Norms of q and k after the rotation: left out before it, and put behind it."""
+    modeling = sys.modules.get(type(model).__module__)
+    norms = list_sites(model, _is_qk_norm)
+    if not norms or modeling is None or not hasattr(modeling, "apply_rotary_pos_emb"):
+        return
+    original = modeling.apply_rotary_pos_emb
+    queue: list[Any] = []
+
+    def put_off(module: Any) -> Any:
+        forward = module.forward
+
+        def later(x: torch.Tensor, *_: Any) -> torch.Tensor:
+            queue.append(forward)
+            return x
+
+        return later
+
+    def rotate(q: Any, k: Any, *args: Any, **kwargs: Any) -> Any:
+        q, k = original(q, k, *args, **kwargs)
+        if len(queue) == 2:
+            q, k = queue[0](q), queue[1](k)
+        queue.clear()
+        return q, k
+
+    targets: list[tuple[Any, str, Any]] = [(m, "forward", put_off(m)) for _, m in norms]
+    change = attribute([*targets, (modeling, "apply_rotary_pos_emb", rotate)])
+    yield Variant(_place(model), "q and k norms after the rotation", change)
 
 
 def _sharing(model: torch.nn.Module) -> Iterator[Variant]:
@@ -118,16 +137,28 @@ def _sharing(model: torch.nn.Module) -> Iterator[Variant]:
         return states.repeat(1, times, 1, 1)
 
     change = attribute([(modeling, "repeat_kv", tile)])
-    yield Variant("*.self_attn", "key/value heads tiled, not repeated", change)
+    yield Variant(_place(model), "key/value heads tiled, not repeated", change)
+
+
+def _clip(model: torch.nn.Module) -> Iterator[Variant]:
+    config: Any = model.config
+    text = config.get_text_config()
+    owners = [text, *(m for _, m in find_attentions(model))]
+    targets: list[tuple[Any, str, Any]] = [
+        (owner, "clip_qkv", None) for owner in owners if getattr(owner, "clip_qkv", None)
+    ]
+    if targets:
+        yield Variant(_place(model), "q, k and v not clipped", attribute(targets))
+
+
+def _sinks(model: torch.nn.Module) -> Iterator[Variant]:
+    sinks = [m.sinks for _, m in find_attentions(model) if getattr(m, "sinks", None) is not None]
+    if sinks:
+        change = values([(s, lambda t: t * 0 - 1e4) for s in sinks])
+        yield Variant(_place(model), "sinks dropped", change)
 
 
 CAUSES = (
-    Hypothesis(
-        "sliding_window",
-        "right up to the window, wrong past it",
-        "set the window of the config on the layers that have one",
-        _window,
-    ),
     Hypothesis(
         "attention_scale",
         "a large error from the first layer on",
@@ -143,9 +174,19 @@ CAUSES = (
     Hypothesis("bias_dropped", "an error from one projection on", "add the bias", _bias),
     Hypothesis("qk_norm_dropped", "a large error in attention", "normalize q and k", _qk_norm),
     Hypothesis(
+        "qk_norm_order",
+        "an error in attention that grows with the position",
+        "normalize q and k before they are rotated",
+        _qk_norm_order,
+    ),
+    Hypothesis(
         "kv_head_order",
         "a large error with grouped heads",
         "query head i reads key/value head i // (heads / kv_heads)",
         _sharing,
+    ),
+    Hypothesis("clip_dropped", "an error where q, k or v are large", "clip q, k and v", _clip),
+    Hypothesis(
+        "sinks_dropped", "attention is too sharp", "add the sinks to the softmax's sum", _sinks
     ),
 )

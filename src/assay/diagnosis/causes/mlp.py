@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from assay.diagnosis.hypothesis import Hypothesis, Variant, attribute, list_layers
+from assay.diagnosis.hypothesis import Hypothesis, Variant, attribute, generalize, list_sites
 
 if TYPE_CHECKING:
     import torch
@@ -14,86 +14,94 @@ if TYPE_CHECKING:
 __all__ = ["CAUSES"]
 
 _LIKELY = ("silu", "gelu", "gelu_pytorch_tanh", "relu", "relu2", "gelu_fast", "quick_gelu")
+_LIKELY_MORE = ("sigmoid", "tanh", "mish", "linear", "leaky_relu")
+_NAMES = ("act_fn", "activation_fn", "act", "activation")
 
 
-def _activations(model: torch.nn.Module) -> list[tuple[Any, str]]:
-    """Who holds an activation, and under which name; the activation's own parts don't count."""
-    import torch
+def _find_activations(model: torch.nn.Module) -> list[tuple[str, Any, str]]:
+    """(path, owner, name) of each activation; the activation's own parts don't count."""
 
-    found: list[tuple[Any, str]] = []
-    for _, layer in list_layers(model):
-        for module in layer.modules():
-            if not any(isinstance(child, torch.nn.Module) for child in module.children()):
-                continue
-            if not any(True for _ in module.parameters()):
-                continue
-            found += [
-                (module, name)
-                for name in ("act_fn", "activation_fn", "act", "activation")
-                if callable(getattr(module, name, None))
-            ]
-    return found
+    def owns(_: str, module: Any) -> bool:
+        return any(True for _ in module.parameters()) and any(
+            callable(getattr(module, name, None)) for name in _NAMES
+        )
+
+    found = list_sites(model, owns)
+    return [
+        (path, module, name)
+        for path, module in found
+        for name in _NAMES
+        if callable(getattr(module, name, None))
+    ]
 
 
 def _activation(model: torch.nn.Module) -> Iterator[Variant]:
     import torch
     from transformers.activations import ACT2FN
 
-    places = _activations(model)
+    places = _find_activations(model)
     probe = torch.linspace(-4, 4, 33)
-    for name in _LIKELY if places else ():
+    for name in (*_LIKELY, *_LIKELY_MORE) if places else ():
         other = ACT2FN[name]
-        owner, attribute_name = places[0]
+        path, owner, attribute_name = places[0]
         if torch.allclose(other(probe), getattr(owner, attribute_name)(probe), atol=1e-7):
             continue
-        targets: list[tuple[Any, str, Any]] = [(o, a, other) for o, a in places]
-        yield Variant("*.mlp.act_fn", f"{name} instead", attribute(targets))
+        targets: list[tuple[Any, str, Any]] = [(o, a, other) for _, o, a in places]
+        yield Variant(generalize(path), f"{name} instead", attribute(targets))
 
 
 def _exchanged(model: torch.nn.Module) -> Iterator[Variant]:
-    mlps = [
-        module
-        for _, layer in list_layers(model)
-        for module in layer.modules()
-        if hasattr(module, "gate_proj") and hasattr(module, "up_proj")
-    ]
-    fused = [
-        module.gate_up_proj
-        for _, layer in list_layers(model)
-        for module in layer.modules()
-        if hasattr(module, "gate_up_proj") and hasattr(module.gate_up_proj, "weight")
-    ]
-    if mlps:
-        yield Variant("*.mlp", "gate and up exchanged", lambda: _exchange(mlps))
+    split = list_sites(model, lambda _, m: hasattr(m, "gate_proj") and hasattr(m, "up_proj"))
+    fused = list_sites(model, lambda _, m: hasattr(getattr(m, "gate_up_proj", None), "weight"))
+    if split:
+        modules = [module for _, module in split]
+        yield Variant(generalize(split[0][0]), "gate and up exchanged", lambda: _exchange(modules))
     if fused:
-        yield Variant("*.mlp.gate_up_proj", "gate and up exchanged", lambda: _turn(fused))
+        linears = [module.gate_up_proj for _, module in fused]
+        place = generalize(fused[0][0])
+        yield Variant(f"{place}.gate_up_proj", "gate and up exchanged", lambda: _turn(linears))
+        yield Variant(
+            f"{place}.gate_up_proj",
+            "rows of gate and up taken in turns",
+            lambda: _rearrange(linears, _interleave),
+        )
 
 
 @contextlib.contextmanager
 def _exchange(mlps: list[Any]) -> Iterator[None]:
-    for mlp in mlps:
-        mlp.gate_proj, mlp.up_proj = mlp.up_proj, mlp.gate_proj
-    try:
-        yield
-    finally:
+    def turn() -> None:
         for mlp in mlps:
             mlp.gate_proj, mlp.up_proj = mlp.up_proj, mlp.gate_proj
-
-
-@contextlib.contextmanager
-def _turn(linears: list[Any]) -> Iterator[None]:
-    import torch
-
-    def turn() -> None:
-        for linear in linears:
-            gate, up = linear.weight.data.chunk(2)
-            linear.weight.data = torch.cat((up, gate))
 
     turn()
     try:
         yield
     finally:
         turn()
+
+
+def _turn(linears: list[Any]) -> contextlib.AbstractContextManager[None]:
+    import torch
+
+    return _rearrange(linears, lambda weight: torch.cat(weight.chunk(2)[::-1]))
+
+
+def _interleave(weight: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.cat((weight[::2], weight[1::2]))
+
+
+@contextlib.contextmanager
+def _rearrange(linears: list[Any], order: Any) -> Iterator[None]:
+    saved = [linear.weight.data for linear in linears]
+    for linear in linears:
+        linear.weight.data = order(linear.weight.data)
+    try:
+        yield
+    finally:
+        for linear, weight in zip(linears, saved, strict=True):
+            linear.weight.data = weight
 
 
 CAUSES = (

@@ -1,23 +1,22 @@
-"""What goes wrong with positions: rope's base, scaling, pairing, width."""
+"""What goes wrong with positions: rope's base, its scaling, its tables; learned positions."""
 
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from assay.diagnosis.hypothesis import Hypothesis, Variant, attribute
+from assay.diagnosis.hypothesis import Change, Hypothesis, Variant, rolled, together, values
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CAUSES"]
+__all__ = ["CAUSES", "find_rotaries", "inverse_frequencies", "own_theta"]
 
 _LIKELY_THETA = (10000.0, 500000.0, 1000000.0)
 
 
-def _rotaries(model: torch.nn.Module) -> list[tuple[str, Any]]:
+def find_rotaries(model: torch.nn.Module) -> list[tuple[str, Any]]:
     return [
         (name, module)
         for name, module in model.named_modules()
@@ -29,7 +28,7 @@ def _tables(module: Any) -> list[str]:
     return [n for n in module._buffers if n.endswith("inv_freq") and "original" not in n]
 
 
-def _inverse(theta: float, like: torch.Tensor) -> torch.Tensor:
+def inverse_frequencies(theta: float, like: torch.Tensor) -> torch.Tensor:
     import torch
 
     pairs = like.shape[-1]
@@ -55,7 +54,7 @@ def _replace_tables(module: Any, table: str, theta: float, *, attention: float |
         scaling = {n: getattr(module, n) for n in dir(module) if n.endswith("attention_scaling")}
         kinds = dict(getattr(module, "__dict__", {}))
         try:
-            module._buffers[table] = _inverse(theta, saved)
+            module._buffers[table] = inverse_frequencies(theta, saved)
             if attention is not None:
                 for name in scaling:
                     setattr(module, name, attention)
@@ -74,23 +73,23 @@ def _replace_tables(module: Any, table: str, theta: float, *, attention: float |
 
 def _theta(model: torch.nn.Module) -> Iterator[Variant]:
     tables = [
-        (name, module, table) for name, module in _rotaries(model) for table in _tables(module)
+        (name, module, table) for name, module in find_rotaries(model) for table in _tables(module)
     ]
     for name, module, table in tables:
         place = name if table == "inv_freq" else f"{name} ({table.removesuffix('_inv_freq')})"
         current = module._buffers[table]
-        own = _own_theta(current, model.config)
+        own = own_theta(current, model.config)
         near = [shift(own) for _, shift in _NEAR]
         for theta in dict.fromkeys((*_LIKELY_THETA, *near)):
-            if theta != own and _differs(current, _inverse(theta, current)):
+            if theta != own and _differs(current, inverse_frequencies(theta, current)):
                 change = _replace_tables(module, table, theta, attention=None)
                 yield Variant(place, f"theta {theta:g}", change)
     for what, shift in _NEAR if len(tables) > 1 else ():
         changes = [
-            _replace_tables(m, t, shift(_own_theta(m._buffers[t], model.config)), attention=None)
+            _replace_tables(m, t, shift(own_theta(m._buffers[t], model.config)), attention=None)
             for _, m, t in tables
         ]
-        yield Variant("*rotary_emb", f"every theta {what}", _together(changes))
+        yield Variant("*rotary_emb", f"every theta {what}", together(changes))
 
 
 _NEAR: tuple[tuple[str, Callable[[float], float]], ...] = (
@@ -101,25 +100,14 @@ _NEAR: tuple[tuple[str, Callable[[float], float]], ...] = (
 )
 
 
-def _together(changes: list[Any]) -> Any:
-    @contextlib.contextmanager
-    def change() -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            for one in changes:
-                stack.enter_context(one())
-            yield
-
-    return change
-
-
-def _own_theta(table: torch.Tensor, config: Any) -> float:
+def own_theta(table: torch.Tensor, config: Any) -> float:
     """The base that an unscaled table was made with; the config's for a scaled one."""
     pairs = table.shape[-1]
     if pairs > 1:
         theta = float(table[1].double()) ** -pairs
         nearest = float(round(theta))
         for value in (nearest, theta):
-            if value > 1 and not _differs(table, _inverse(value, table)):
+            if value > 1 and not _differs(table, inverse_frequencies(value, table)):
                 return value
     return _find_theta(config)
 
@@ -130,79 +118,139 @@ def _differs(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _scaling(model: torch.nn.Module) -> Iterator[Variant]:
     own = _find_theta(model.config)
-    for name, module in _rotaries(model):
+    for name, module in find_rotaries(model):
         for table in _tables(module):
             current = module._buffers[table]
-            if not _differs(current, _inverse(own, current)):
+            if not _differs(current, inverse_frequencies(own, current)):
                 continue
             change = _replace_tables(module, table, own, attention=1.0)
             yield Variant(name, "rope scaling ignored", change)
 
 
-def _pairing(model: torch.nn.Module) -> Iterator[Variant]:
-    modeling = sys.modules.get(type(model).__module__)
-    rotate = getattr(modeling, "rotate_half", None)
-    if modeling is None or rotate is None:
-        return
-    interleaved = "..., ::2" in _source(rotate) or "0::2" in _source(rotate)
-    other = _rotate_halves if interleaved else None
-    if other is None:
-        yield Variant("*.self_attn", "pairs of neighbours for halves", _as_pairs(modeling))
-    else:
-        yield Variant("*.self_attn", "halves for pairs of neighbours", _as_halves(modeling))
+def _facets(model: torch.nn.Module) -> Iterator[Variant]:
+    """One entry of rope_parameters not honoured, the others as they are."""
+    for name, module in find_rotaries(model):
+        for table in _tables(module):
+            kind = table.removesuffix("inv_freq").removesuffix("_")
+            own = read_parameters(module, kind)
+            for key, changed in _change_entries(own):
+                made = _make_table(module, kind, {**own, **changed})
+                if made is None:
+                    continue
+                frequencies, factor = made
+                change = _replace_buffer(module, table, frequencies, factor)
+                yield Variant(name, f"{key} of rope_parameters not honoured", change)
 
 
-def _source(function: Any) -> str:
-    import inspect
+def read_parameters(module: Any, kind: str) -> dict[str, Any]:
+    """The rope parameters of a rotary module's table; of a layer kind where there are several."""
+    config = getattr(module, "config", None)
+    found = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    nested = found.get(kind) if isinstance(found, dict) else None
+    found = nested if isinstance(nested, dict) else found
+    theta = {"rope_theta": getattr(config, "rope_theta", None)}
+    return {**({} if theta["rope_theta"] is None else theta), **dict(found)}
 
+
+def _change_entries(own: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    neutral: dict[str, Any] = {
+        "factor": 1.0,
+        "attention_factor": None,
+        "mscale": None,
+        "mscale_all_dim": None,
+        "beta_fast": None,
+        "beta_slow": None,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    yield from ((key, {key: value}) for key, value in neutral.items() if key in own)
+    if own.get("rope_type", own.get("type")) == "yarn":
+        yield "truncate", {"truncate": not own.get("truncate", True)}
+    if "short_factor" in own:
+        yield "short_factor", {"short_factor": own.get("long_factor")}
+        yield "long_factor", {"long_factor": own["short_factor"]}
+    if "original_max_position_embeddings" in own:
+        doubled = 2 * int(own["original_max_position_embeddings"])
+        yield "original_max_position_embeddings", {"original_max_position_embeddings": doubled}
+
+
+def _make_table(module: Any, kind: str, parameters: dict[str, Any]) -> tuple[Any, float] | None:
+    """Frequencies and factor as transformers computes them; None where it can't."""
+    import copy
+
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    rope_type = parameters.get("rope_type", parameters.get("type"))
+    if rope_type not in ROPE_INIT_FUNCTIONS:
+        return None
+    config = copy.deepcopy(module.config)
+    given = {key: value for key, value in parameters.items() if value is not None}
+    for name in ("rope_parameters", "rope_scaling"):
+        holder = getattr(config, name, None)
+        if isinstance(holder, dict):
+            changed = {**holder, kind: given} if isinstance(holder.get(kind), dict) else given
+            setattr(config, name, changed)
+    extra = {"layer_type": kind} if kind else {}
     try:
-        return inspect.getsource(function)
-    except OSError:
-        return ""
+        frequencies, factor = ROPE_INIT_FUNCTIONS[rope_type](config, "cpu", **extra)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return frequencies, float(factor)
 
 
-def _as_pairs(modeling: Any) -> Any:
-    import torch
-
-    original = modeling.apply_rotary_pos_emb
-
-    def rotate(x: torch.Tensor) -> torch.Tensor:
-        return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
-
-    def apply(q: Any, k: Any, cos: Any, sin: Any, *args: Any, **kwargs: Any) -> Any:
-        half = cos.shape[-1] // 2
-        cos = cos[..., :half].repeat_interleave(2, -1)
-        sin = sin[..., :half].repeat_interleave(2, -1)
-        saved = modeling.rotate_half
-        modeling.rotate_half = rotate
+def _replace_buffer(module: Any, table: str, frequencies: Any, factor: float | None) -> Change:
+    @contextlib.contextmanager
+    def change() -> Iterator[None]:
+        saved = module._buffers[table]
+        prefix = table.removesuffix("inv_freq")
+        name = f"{prefix}attention_scaling"
+        scaling = getattr(module, name, None)
         try:
-            return original(q, k, cos, sin, *args, **kwargs)
+            module._buffers[table] = frequencies.to(saved)
+            if factor is not None and scaling is not None:
+                setattr(module, name, factor)
+            yield
         finally:
-            modeling.rotate_half = saved
+            module._buffers[table] = saved
+            if scaling is not None:
+                setattr(module, name, scaling)
 
-    return attribute([(modeling, "apply_rotary_pos_emb", apply)])
-
-
-def _as_halves(modeling: Any) -> Any:
-    return attribute([(modeling, "rotate_half", _rotate_halves)])
+    return change
 
 
-def _rotate_halves(x: torch.Tensor) -> torch.Tensor:
+def _other_table(model: torch.nn.Module) -> Iterator[Variant]:
+    """Layers of one kind turn by the table of another kind."""
+    for name, module in find_rotaries(model):
+        tables = _tables(module)
+        for table in tables:
+            for other in tables:
+                frequencies = module._buffers[other]
+                if other == table or frequencies.shape != module._buffers[table].shape:
+                    continue
+                factor = getattr(module, f"{other.removesuffix('inv_freq')}attention_scaling", None)
+                what = f"{other} for {table}"
+                yield Variant(name, what, _replace_buffer(module, table, frequencies, factor))
+
+
+def _learned(model: torch.nn.Module) -> Iterator[Variant]:
+    """Learned positions counted from another start."""
     import torch
 
-    left, right = x.chunk(2, -1)
-    return torch.cat((-right, left), -1)
-
-
-def _no_rope(model: torch.nn.Module) -> Iterator[Variant]:
-    modeling = sys.modules.get(type(model).__module__)
-    if modeling is None or not hasattr(modeling, "apply_rotary_pos_emb"):
-        return
-    change = attribute([(modeling, "apply_rotary_pos_emb", lambda q, k, *_, **__: (q, k))])
-    yield Variant("*.self_attn", "no rotation at all", change)
+    table = model.get_input_embeddings()  # type: ignore[operator]
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Embedding) and module is not table:
+            for step in (1, -1, 2, -2):
+                change = values([(module.weight, rolled(step))])
+                yield Variant(name, f"positions off by {-step}", change)
 
 
 CAUSES = (
+    Hypothesis(
+        "rope_table",
+        "wrong in layers of one kind",
+        "give each kind of layer its own frequencies",
+        _other_table,
+    ),
     Hypothesis(
         "rope_theta",
         "an error that grows with the position",
@@ -216,10 +264,15 @@ CAUSES = (
         _scaling,
     ),
     Hypothesis(
-        "rope_pairing",
-        "a large error that grows with the position",
-        "rotate the pairs that the model rotates, or permute q and k rows once",
-        _pairing,
+        "rope_scaling",
+        "an error that grows with the position",
+        "honour every entry of rope_parameters",
+        _facets,
     ),
-    Hypothesis("rope_missing", "token order hardly matters", "rotate q and k", _no_rope),
+    Hypothesis(
+        "position_offset",
+        "every position is wrong from the embedding on",
+        "count learned positions from the model's own start",
+        _learned,
+    ),
 )

@@ -1,0 +1,206 @@
+"""What each part of a graph is: its stored matrices by value, and from them the layers' streams."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.diagnosis.graph_map import GraphMap, Separator
+from assay.diagnosis.hypothesis import list_layers
+from assay.diagnosis.matching import ParameterIndex
+from assay.verification.candidate import Candidate, State
+from assay.verification.folder import ModelFolder
+from assay.verification.packed_nodes import find_packed_tensors
+from assay.verification.weight_match import MatchedRows, Parameters, match_by_manifest
+from assay.verification.weights import PackedTensor, decode_rows, read_initializer
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["Alignment", "StoredMatrix", "untie"]
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class StoredMatrix:
+    """A matrix that the graph reads.
+
+    stretches: of the graph where it is read. transposed: it lies as [K, N]. matched: the
+    checkpoint rows it holds, none where it is like no weight. packed: codes, scales, zero points.
+    """
+
+    name: str
+    stretches: tuple[int, ...]
+    matched: tuple[MatchedRows, ...]
+    transposed: bool
+    packed: PackedTensor | None = None
+
+    def read(self, folder: ModelFolder) -> Floats:
+        """The whole matrix [N, K] in float32, decoded."""
+        if self.packed is not None:
+            blocks = [rows.weight_NK for _, rows in decode_rows(folder, self.packed)]
+            return np.concatenate(blocks)
+        stored = np.asarray(read_initializer(folder, self.name), np.float32)
+        matrix = stored.reshape(-1, stored.shape[-1])
+        return matrix.T if self.transposed else matrix
+
+
+class Alignment:
+    """A candidate's graph laid beside the reference.
+
+    streams: the separators whose value enters layer 0 and leaves each layer, L + 1; empty where
+    they can't be told. order: for each place in the graph, the layer whose weights lie there.
+    """
+
+    def __init__(self, candidate: Candidate, model: torch.nn.Module) -> None:
+        self.folder = candidate.folder
+        signature = self.folder.signature
+        self.graph = GraphMap(candidate.graph, signature.input_ids, signature.logits)
+        self.layers = [path for path, _ in list_layers(model)]
+        self._ends = untie(model)
+        self.parameters = Parameters(model)
+        self._index = ParameterIndex(self.parameters, _count_experts(model), self._ends[1:])
+        self.matrices = list(self._match())
+        self.order, self.streams = self._place_layers()
+
+    def read_streams(
+        self, candidate: Candidate, ids_S: npt.NDArray[np.int64], state: State | None = None
+    ) -> tuple[Floats, ...]:
+        """The streams [S, H] that the candidate computes; of the new tokens, on a state."""
+        names = [name for separator in self.streams for name in separator.values]
+        values = candidate.run_values(
+            ids_S, [n for n in names if n not in self.folder.initializers]
+        )
+        return tuple(
+            np.sum(
+                [
+                    values[n][0] if n in values else read_initializer(self.folder, n)
+                    for n in separator.values
+                ],
+                axis=0,
+                dtype=np.float32,
+            )
+            for separator in self.streams
+        )
+
+    def find_layer(self, stretch: int) -> int | None:
+        """The layer in which a stretch of the graph lies; None outside of layers."""
+        position = self._cut(stretch)
+        for number, (start, stop) in enumerate(zip(self.streams, self.streams[1:], strict=False)):
+            if start.position < position <= stop.position:
+                return self.order[number]
+        return None
+
+    def list_roles(self, matrix: StoredMatrix, parameter: str) -> list[str]:
+        """The parameters that a matrix stands for: embedding, head or both where they are tied."""
+        if parameter not in self._ends or not self.streams:
+            return [parameter]
+        embedding, head = self._ends
+        cuts = [self._cut(stretch) for stretch in matrix.stretches]
+        first, last = self.streams[0].position, self.streams[-1].position
+        roles = [embedding] if any(cut <= first for cut in cuts) else []
+        return roles + ([head] if any(cut > last for cut in cuts) else [])
+
+    def _cut(self, stretch: int) -> int:
+        """The position of the separator that ends a stretch."""
+        separators = self.graph.separators
+        return separators[min(stretch, len(separators) - 1)].position
+
+    def _match(self) -> Iterator[StoredMatrix]:
+        uses: dict[str, list[int]] = {}
+        for use in self.graph.weight_uses:
+            uses.setdefault(use.initializer, []).append(use.stretch)
+        packed = {tensor.packed: tensor for tensor in find_packed_tensors(self.folder)}
+        beside = {n for t in packed.values() for n in (t.scales, t.zero_points, t.group_index)}
+        for name, stretches in uses.items():
+            where = tuple(dict.fromkeys(stretches))
+            if name in packed:
+                yield self._match_packed(packed[name], where)
+            elif name not in beside and _is_matrix(self.folder, name):
+                matrix = self._match_float(name, where)
+                # Tables of cos and sin, masks: not in one place only, and no weight.
+                if matrix.matched or len(where) == 1:
+                    yield matrix
+
+    def _match_float(self, name: str, stretches: tuple[int, ...]) -> StoredMatrix:
+        stored = np.asarray(read_initializer(self.folder, name), np.float32)
+        matrix = stored.reshape(-1, stored.shape[-1])
+        # Products read [K, N], look-ups and stacked experts [N, K].
+        orders = (True, False) if stored.ndim == 2 else (False,)
+        for transposed in orders:
+            found = self._index.match(matrix.T if transposed else matrix)
+            if found:
+                return StoredMatrix(name, stretches, tuple(found), transposed)
+        return StoredMatrix(name, stretches, (), orders[0])
+
+    def _match_packed(self, tensor: PackedTensor, stretches: tuple[int, ...]) -> StoredMatrix:
+        weight = np.concatenate([rows.weight_NK for _, rows in decode_rows(self.folder, tensor)])
+        found = self._index.match(weight)
+        if not found:  # codes that decode to nothing known: what the writer says they are
+            entries = (self.folder.manifest or {}).get("weights", {}).values()
+            for entry in entries:
+                if entry.get("initializers", {}).get("packed") == tensor.packed:
+                    found = match_by_manifest(entry, tensor, self.parameters) or []
+        return StoredMatrix(tensor.packed, stretches, tuple(found), False, tensor)
+
+    def _place_layers(self) -> tuple[list[int], list[Separator]]:
+        votes: dict[int, Counter[int]] = {}
+        for matrix in self.matrices:
+            for stretch in matrix.stretches:
+                for rows in matrix.matched:
+                    if (layer := self.layer_of(rows.parameter)) is not None:
+                        votes.setdefault(stretch, Counter())[layer] += 1
+        runs: list[list[int]] = []  # layer, first stretch, last stretch
+        for stretch in sorted(votes):
+            layer = votes[stretch].most_common(1)[0][0]
+            if runs and runs[-1][0] == layer:
+                runs[-1][2] = stretch
+            else:
+                runs.append([layer, stretch, stretch])
+        separators = self.graph.separators
+        order = [layer for layer, _, _ in runs]
+        if not runs or len(set(order)) != len(order):
+            return [], []
+        if runs[0][1] == 0 or runs[-1][2] >= len(separators):
+            return [], []
+        return order, [separators[runs[0][1] - 1], *(separators[last] for _, _, last in runs)]
+
+    def layer_of(self, parameter: str) -> int | None:
+        """The layer that a parameter of the reference belongs to; None outside of layers."""
+        for number, path in enumerate(self.layers):
+            if parameter.startswith(f"{path}."):
+                return number
+        return None
+
+
+def _is_matrix(folder: ModelFolder, name: str) -> bool:
+    from onnx import TensorProto
+
+    proto = folder.initializers[name]
+    kinds = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    return len(proto.dims) in (2, 3) and proto.data_type in kinds and min(proto.dims) > 1
+
+
+def _count_experts(model: torch.nn.Module) -> int:
+    text = model.config.get_text_config()  # type: ignore[union-attr,operator]
+    names = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return next((n for name in names if isinstance(n := getattr(text, name, None), int)), 0)
+
+
+def untie(model: torch.nn.Module) -> tuple[str, ...]:
+    """Give a tied head a copy of its weight; the two parameters' names, none where not tied."""
+    import torch
+
+    embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
+    head: Any = model.get_output_embeddings()  # type: ignore[operator]
+    if head is None or head.weight is not embedding.weight:
+        return ()
+    head.weight = torch.nn.Parameter(embedding.weight.detach().clone(), requires_grad=False)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return names[id(embedding.weight)], names[id(head.weight)]

@@ -1,0 +1,165 @@
+"""Causes that lie in stored values, and the reference computing with the folder's own.
+
+First what is where it belongs: its values against the checkpoint's. Then matrices that are like
+no weight, or like another place's: held against the weights that their layer lacks. What was found
+is put into the reference, so that it stands in the way of nothing that is looked at afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.diagnosis.alignment import Alignment, StoredMatrix
+from assay.diagnosis.encodings import explain_encoding
+from assay.diagnosis.finding import Cause
+from assay.diagnosis.readings import explain_values, find_rows, read_as
+from assay.verification.weight_match import MatchedRows
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["examine_weights"]
+
+Floats = npt.NDArray[np.float32]
+_ROUNDING = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
+
+
+def examine_weights(alignment: Alignment, model: torch.nn.Module) -> tuple[list[Cause], list[str]]:
+    """Return causes and notes; the folder's values are in the model afterwards."""
+    strangers = {matrix.name for matrix in alignment.matrices if _is_stranger(alignment, matrix)}
+    missing = _list_missing(alignment, strangers)
+    causes: list[Cause] = []
+    notes: list[str] = []
+    placed: list[StoredMatrix] = []
+    for matrix in alignment.matrices:
+        if matrix.name not in strangers:
+            causes += _examine(alignment, matrix)
+            placed.append(matrix)
+            continue
+        cause, places = _place_stranger(alignment, matrix, missing)
+        causes += [cause] if cause is not None else []
+        if places:
+            placed.append(replace(matrix, matched=places))
+        elif alignment.find_layer(matrix.stretches[0]) is not None:
+            notes.append(f"{matrix.name} is like no weight of the checkpoint")
+    for matrix in placed:  # only now: the original was needed until here
+        _grant(alignment, matrix, model)
+    return causes, notes
+
+
+def _is_stranger(alignment: Alignment, matrix: StoredMatrix) -> bool:
+    """Like no weight, or like one of another layer than the one it is read in."""
+    if not matrix.matched:
+        return True
+    here = {alignment.find_layer(stretch) for stretch in matrix.stretches}
+    owners = {alignment.layer_of(rows.parameter) for rows in matrix.matched}
+    return bool(alignment.streams) and None not in owners and not owners <= here
+
+
+def _examine(alignment: Alignment, matrix: StoredMatrix) -> Iterator[Cause]:
+    """A matrix in its place: encoding or values that aren't the checkpoint's."""
+    folder, parameters = alignment.folder, alignment.parameters
+    if matrix.packed is not None:
+        cause = explain_encoding(folder, matrix.packed, list(matrix.matched), parameters)
+        if cause is not None:
+            yield cause
+        return
+    values_NK = matrix.read(folder)
+    for rows in matrix.matched:
+        part = values_NK[rows.start : rows.start + len(rows.rows_R)]
+        original = parameters.read(rows.parameter, rows.rows_R, transposed=rows.transposed)
+        relative = _relative(part, original)
+        if relative > _ROUNDING[folder.precision]:
+            yield explain_values(matrix.name, rows, part, original, relative)
+
+
+def _list_missing(alignment: Alignment, strangers: set[str]) -> dict[int, list[str]]:
+    """For each layer the matrices of the reference that the graph has nowhere, in order."""
+    held = {
+        rows.parameter
+        for matrix in alignment.matrices
+        if matrix.name not in strangers
+        for rows in matrix.matched
+    }
+    missing: dict[int, list[str]] = {}
+    for name in alignment.parameters.by_name:
+        layer = alignment.layer_of(name)
+        if name not in held and layer is not None:
+            missing.setdefault(layer, []).append(name)
+    return missing
+
+
+def _place_stranger(
+    alignment: Alignment, matrix: StoredMatrix, missing: dict[int, list[str]]
+) -> tuple[Cause | None, tuple[MatchedRows, ...]]:
+    """What a matrix is that isn't where it belongs, and the weights in whose place it is."""
+    layer = alignment.find_layer(matrix.stretches[0])
+    if layer is None:
+        return None, ()
+    values_NK = matrix.read(alignment.folder)
+    lacking = missing.get(layer, [])
+    if found := find_rows(values_NK, lacking, alignment.parameters):
+        # The layer's own rows in another order: right where the graph knows of it.
+        _strike(lacking, found)
+        return next(_examine(alignment, replace(matrix, matched=found)), None), found
+    for places in _fit(alignment, values_NK.shape, lacking):
+        cause = None
+        if matrix.packed is not None:
+            parameters = alignment.parameters
+            cause = explain_encoding(alignment.folder, matrix.packed, list(places), parameters)
+        if cause is None:
+            cause = read_as(matrix, values_NK, places, alignment)
+        _strike(lacking, places)
+        return cause, places
+    return None, ()
+
+
+def _fit(
+    alignment: Alignment, shape: tuple[int, ...], lacking: list[str]
+) -> Iterator[tuple[MatchedRows, ...]]:
+    """Weights, or runs of up to three, that a matrix of this shape may be meant to hold."""
+    by_name = alignment.parameters.by_name
+    for count in (1, 2, 3):
+        for first in range(len(lacking) - count + 1):
+            names = lacking[first : first + count]
+            for transposed in (False, True):
+                sizes = [by_name[name].shape[:: -1 if transposed else 1] for name in names]
+                if sum(h for h, _ in sizes) != shape[0] or {w for _, w in sizes} != {shape[1]}:
+                    continue
+                starts = np.cumsum([0, *(h for h, _ in sizes)])
+                yield tuple(
+                    MatchedRows(int(start), name, np.arange(height), transposed)
+                    for start, name, (height, _) in zip(starts, names, sizes, strict=False)
+                )
+
+
+def _strike(lacking: list[str], found: tuple[MatchedRows, ...]) -> None:
+    for name in {rows.parameter for rows in found}:
+        if name in lacking:
+            lacking.remove(name)
+
+
+def _grant(alignment: Alignment, matrix: StoredMatrix, model: torch.nn.Module) -> None:
+    """Let the reference compute with the graph's values."""
+    import torch
+
+    named = dict(model.named_parameters(remove_duplicate=False))
+    values_NK = matrix.read(alignment.folder)
+    for rows in matrix.matched:
+        values_RK = values_NK[rows.start : rows.start + len(rows.rows_R)]
+        for name in alignment.list_roles(matrix, rows.parameter):
+            parameter = named[name].detach()
+            whole = parameter.reshape(-1, parameter.shape[-1])
+            weight = whole.T if rows.transposed else whole
+            index = torch.from_numpy(rows.rows_R).to(weight.device)
+            weight[index] = torch.from_numpy(np.array(values_RK)).to(weight)
+
+
+def _relative(a: Floats, b: Floats) -> float:
+    error = float(np.linalg.norm(a.astype(np.float64) - b))
+    return error / max(float(np.linalg.norm(b)), 1e-30)
