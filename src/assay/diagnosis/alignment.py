@@ -54,7 +54,7 @@ class StoredMatrix:
 class Alignment:
     """A candidate's graph laid beside the reference.
 
-    streams: the separators whose value enters layer 0 and leaves each layer, L + 1; empty where
+    streams: the separators whose value enters the first layer and leaves each, L + 1; empty where
     they can't be told. order: for each place in the graph, the layer whose weights lie there.
     """
 
@@ -66,6 +66,11 @@ class Alignment:
         self._ends = untie(model)
         self.parameters = Parameters(model)
         self._index = ParameterIndex(self.parameters, _count_experts(model), self._ends[1:])
+        self.vectors: dict[str, Floats] = {
+            name: parameter.detach().cpu().numpy().astype(np.float32)
+            for name, parameter in model.named_parameters()
+            if parameter.ndim == 1 and len(parameter) > 1
+        }
         self.matrices = list(self._match())
         self.order, self.streams = self._place_layers()
 
@@ -169,7 +174,13 @@ class Alignment:
             return [], []
         if runs[0][1] == 0 or runs[-1][2] >= len(separators):
             return [], []
-        return order, [separators[runs[0][1] - 1], *(separators[last] for _, _, last in runs)]
+        streams = [separators[runs[0][1] - 1], *(separators[last] for _, _, last in runs)]
+        for layer in range(len(self.layers)):  # one that the graph hasn't changes nothing
+            if layer not in order:
+                place = sum(other < layer for other in order)
+                order.insert(place, layer)
+                streams.insert(place + 1, streams[place])
+        return order, streams
 
     def layer_of(self, parameter: str) -> int | None:
         """The layer that a parameter of the reference belongs to; None outside of layers."""

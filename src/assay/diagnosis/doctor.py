@@ -22,12 +22,13 @@ from assay.diagnosis.finding import Cause, Diagnosis, Health
 from assay.diagnosis.isolation import Isolation, Streams
 from assay.diagnosis.naming import name_causes
 from assay.diagnosis.search import search
-from assay.diagnosis.stored_weights import examine_weights
+from assay.diagnosis.stored_weights import examine_order, examine_weights
+from assay.diagnosis.vectors import describe_vectors
 from assay.errors import RuntimeFolderError
 from assay.verification.candidate import Candidate, open_candidate
 from assay.verification.float_proof import judge_float32, measure_reference
 from assay.verification.folder import ModelFolder, open_folder
-from assay.verification.layers import LayerAgreement, match_layers, run_layers
+from assay.verification.layers import LayerAgreement, run_layers
 from assay.verification.material import gather_prompts, limit_tokens
 from assay.verification.metrics import relative_l2
 from assay.verification.reference import find_window, load_reference, run_logits
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["diagnose_folder"]
 
+Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 _NUM_TOKENS = 96
 _PAST_WINDOW = 24
@@ -79,16 +81,19 @@ def diagnose_folder(
     tell("holding the weights against the checkpoint's")
     alignment = Alignment(candidate, model)
     causes, notes = examine_weights(alignment, model)
+    causes += examine_order(alignment, model)
     if not alignment.streams:
         notes.append("the layers can't be told apart: the model is looked at as a whole")
     streams = Streams(ids_S, alignment.read_streams(candidate, ids_S), logits_SV)
-    isolation = Isolation(model, streams, opened.precision)
-    result = search(isolation, CATALOGUE, tell=tell)
+    candidate.close()
+    names = [alignment.layers[layer] for layer in alignment.order]
+    isolation = Isolation(model, streams, opened.precision, names)
+    result = search(isolation, (*CATALOGUE, describe_vectors(alignment)), tell=tell)
     everything = (*causes, *name_causes(result.explained, isolation))
     explained = not result.unexplained
     if not everything and explained:
         everything = tuple(_examine_other_settings(opened, candidate, model, ids_S))
-    layers = match_layers(candidate, ids_S, original)
+    layers = _compare_layers(alignment, streams, original)
     return Diagnosis(
         health=_tell_health(everything, explained),
         causes=everything,
@@ -111,6 +116,22 @@ def _tell_open(isolation: Isolation, segment: int, error: float) -> str:
         f"an error enters in {isolation.names[segment]} (relL2 {error:.3g}, rounding explains "
         f"{isolation.bounds[segment]:.3g}) that no known cause explains"
     )
+
+
+def _compare_layers(
+    alignment: Alignment, streams: Streams, original: dict[str, Array]
+) -> list[LayerAgreement]:
+    """The folder's stream after each layer against the checkpoint's own."""
+    found = []
+    for layer, separator, stream in zip(
+        alignment.order, alignment.streams[1:], streams.streams_SH[1:], strict=True
+    ):
+        name = alignment.layers[layer]
+        own = original[name]
+        part = stream[: len(own)]
+        corr = float(np.corrcoef(part.ravel(), own.ravel())[0, 1])
+        found.append(LayerAgreement(name, separator.values[0], relative_l2(part, own), corr))
+    return found
 
 
 def _tell_broken(cause: Cause, folder: str, reference: str) -> Diagnosis:

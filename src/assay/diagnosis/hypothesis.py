@@ -43,13 +43,15 @@ class Variant:
 
     place: a module path, with `*` for the layer's number where the change bears on every layer
     (each is judged by itself). what: in a few words. elsewhere: the place where the change
-    explains what lies outside of layers; place when empty.
+    explains what lies outside of layers, shared: where it explains every layer that it bears on;
+    place when empty.
     """
 
     place: str
     what: str
     change: Change
     elsewhere: str = ""
+    shared: str = ""
 
 
 @dataclass(frozen=True)

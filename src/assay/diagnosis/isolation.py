@@ -9,7 +9,7 @@ streams.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -48,43 +48,88 @@ class Streams:
 class Isolation:
     """Runs of a reference against a folder's streams.
 
-    bounds: relL2 of each segment up to which a difference is rounding.
+    names: of the segments, as module paths. bounds: relL2 of each up to which a difference is
+    rounding.
     """
 
-    def __init__(self, model: torch.nn.Module, streams: Streams, precision: str) -> None:
+    def __init__(
+        self, model: torch.nn.Module, streams: Streams, precision: str, layers: Sequence[str]
+    ) -> None:
         self.model, self.streams = model, streams
-        self._wide: list[Array] | None = None
-        layers = [path for path, _ in list_layers(model)]
-        self.names = ["model.embed_tokens", *layers, "lm_head"] if streams.streams_SH else ["*"]
+        self._gives_tuples = False
+        self.names = [*_name_ends(model, layers)] if streams.streams_SH else ["*"]
         own = self._run()
         if precision in _HALF:
             self.bounds = np.full(len(own), _HALF[precision])
         else:
             with in_float64(model):
                 wide = self._run()
-            noise = [_relative(a, b) for a, b in zip(own, wide, strict=True)]
+            noise = [_relative(a, b) for a, b in zip(own, wide, strict=True)]  # type: ignore[arg-type]
             self.bounds = np.maximum(_SLACK * np.asarray(noise), _FLOOR)
 
-    def measure(self) -> npt.NDArray[np.float64]:
-        """relL2 of each segment's output against the folder's, with the model as it now is."""
-        wanted = (*self.streams.streams_SH, self.streams.logits_SV)
-        found = self._run()
-        return np.asarray([_relative(a, b) for a, b in zip(found, wanted, strict=True)])
+    def measure(self, segments: Collection[int] | None = None) -> npt.NDArray[np.float64]:
+        """relL2 of each segment's output against the folder's, with the model as it now is.
 
-    def _run(self) -> list[Array]:
-        """Each segment's output."""
+        segments: those to run; the others cost nothing and are NaN. None runs all.
+        """
+        wanted = (*self.streams.streams_SH, self.streams.logits_SV)
+        found = self._run(segments)
+        return np.asarray(
+            [np.nan if a is None else _relative(a, b) for a, b in zip(found, wanted, strict=True)]
+        )
+
+    def run(self, segment: int) -> Array | None:
+        """What the reference gives for one segment, fed the folder's stream."""
+        return self._run([segment])[segment]
+
+    def _run(self, segments: Collection[int] | None = None) -> list[Array | None]:
+        """Each segment's output; None where it wasn't asked for."""
         import torch
 
-        outputs: list[Array] = []
+        outputs: list[Array | None] = []
         model = self.model
-        with torch.no_grad(), fresh_rotary_state(model), self._forced(outputs):
+        skipped = set() if segments is None else set(range(len(self.names))) - set(segments)
+        with (
+            torch.no_grad(),
+            fresh_rotary_state(model),
+            self._passed_over(skipped),
+            self._forced(outputs),
+        ):
             ids = ids_on_device(model, self.streams.ids_S)
             logits = model(input_ids=ids, use_cache=False).logits
         outputs.append(_to_array(logits))
-        return outputs
+        return [None if k in skipped else output for k, output in enumerate(outputs)]
 
     @contextlib.contextmanager
-    def _forced(self, outputs: list[Array]) -> Iterator[None]:
+    def _passed_over(self, skipped: set[int]) -> Iterator[None]:
+        """Layers and the head that needn't be run return at once; their streams are known."""
+        import torch
+
+        owners: list[Any] = []
+        head: Any = self.model.get_output_embeddings()  # type: ignore[operator]
+        for number, (_, layer) in enumerate(list_layers(self.model), start=1):
+            if number in skipped:
+                owners.append((layer, self._pass_on))
+        if self.streams.streams_SH and len(self.names) - 1 in skipped and head is not None:
+            width = head.weight.shape[0]
+            owners.append((head, lambda x: torch.zeros(1, 1, 1).expand(*x.shape[:2], width)))
+        saved = [(owner, owner.__dict__.get("forward")) for owner, _ in owners]
+        for owner, forward in owners:
+            owner.forward = forward
+        try:
+            yield
+        finally:
+            for owner, forward in saved:
+                if forward is None:
+                    del owner.forward
+                else:
+                    owner.forward = forward
+
+    def _pass_on(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        return (hidden_states,) if self._gives_tuples else hidden_states
+
+    @contextlib.contextmanager
+    def _forced(self, outputs: list[Array | None]) -> Iterator[None]:
         """Record what enters the first layer and leaves each, and put the folder's there."""
         if not self.streams.streams_SH:
             yield
@@ -99,7 +144,7 @@ class Isolation:
             for hook in hooks:
                 hook.remove()
 
-    def _enter(self, outputs: list[Array]) -> Any:
+    def _enter(self, outputs: list[Array | None]) -> Any:
         def enter(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             hidden = args[0] if args else kwargs["hidden_states"]
             outputs.append(_to_array(hidden))
@@ -110,8 +155,9 @@ class Isolation:
 
         return enter
 
-    def _leave(self, outputs: list[Array], number: int) -> Any:
+    def _leave(self, outputs: list[Array | None], number: int) -> Any:
         def leave(_: Any, __: Any, output: Any) -> Any:
+            self._gives_tuples = isinstance(output, tuple)
             hidden = output[0] if isinstance(output, tuple) else output
             outputs.append(_to_array(hidden))
             forced = self._as_tensor(number, hidden)
@@ -123,6 +169,15 @@ class Isolation:
         import torch
 
         return torch.from_numpy(self.streams.streams_SH[number]).to(like).reshape(like.shape)
+
+
+def _name_ends(model: torch.nn.Module, layers: Sequence[str]) -> Iterator[str]:
+    """The segments' module paths: embedding, layers, head."""
+    paths = {id(module): name for name, module in model.named_modules()}
+    head: Any = model.get_output_embeddings()  # type: ignore[operator]
+    yield paths[id(model.get_input_embeddings())]  # type: ignore[operator]
+    yield from layers
+    yield paths.get(id(head), "lm_head")
 
 
 def _to_array(value: torch.Tensor) -> Array:

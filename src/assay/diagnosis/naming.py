@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from assay.diagnosis.finding import Cause
+from assay.diagnosis.hypothesis import Variant
 from assay.diagnosis.isolation import Isolation
 from assay.diagnosis.search import Explanation, Step
 
@@ -21,6 +22,7 @@ class _Group:
 
     step: Step
     found: list[Explanation] = field(default_factory=list)
+    variants: dict[str, Variant] = field(default_factory=dict)  # one for each place
 
 
 def name_causes(explained: Sequence[Explanation], isolation: Isolation) -> list[Cause]:
@@ -62,17 +64,21 @@ def _tell_confidence(found: Explanation, bound: float) -> float:
 
 def _place(group: _Group, isolation: Isolation) -> str:
     """Module paths: each place once, all layers that have it as `*`, some of them in braces."""
-    inner: dict[str, list[int]] = {}
+    inner: dict[Variant, list[int]] = {}
     outer: list[str] = []
     last = len(isolation.names) - 1
     for found in group.found:
-        variant = next(s.variant for s in found.path if _key(s) == _key(group.step))
+        variant = next(
+            group.variants.setdefault(s.variant.place, s.variant)
+            for s in found.path
+            if _key(s) == _key(group.step)
+        )
         if 0 < found.segment < last and "*" in variant.place:
-            inner.setdefault(variant.place, []).append(found.segment - 1)
+            inner.setdefault(variant, []).append(found.segment - 1)
         else:
             outer.append(variant.elsewhere or variant.place)
     touched = {k - 1 for e in group.found for k in e.touched if 0 < k < last}
-    places = [_write_layers(place, layers, touched) for place, layers in inner.items()]
+    places = [_write_layers(variant, layers, touched) for variant, layers in inner.items()]
     return ", ".join(dict.fromkeys([*places, *outer]))
 
 
@@ -80,11 +86,12 @@ def _key(step: Step) -> tuple[str, str]:
     return step.hypothesis.id, step.variant.what
 
 
-def _write_layers(place: str, layers: list[int], touched: set[int]) -> str:
+def _write_layers(variant: Variant, layers: list[int], touched: set[int]) -> str:
+    place = variant.place
+    if touched <= set(layers) and (len(layers) > 1 or variant.shared):
+        return variant.shared or place
     if len(layers) == 1:
         return place.replace("*", str(layers[0]), 1)
-    if touched <= set(layers):
-        return place
     listed = [str(layer) for layer in layers[:_MOST_LISTED]]
     more = ",..." if len(layers) > _MOST_LISTED else ""
     return place.replace("*", "{" + ",".join(listed) + more + "}", 1)

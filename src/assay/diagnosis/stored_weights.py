@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from assay.verification.weight_match import MatchedRows
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["examine_weights"]
+__all__ = ["examine_order", "examine_weights"]
 
 Floats = npt.NDArray[np.float32]
 _ROUNDING = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
@@ -50,6 +50,27 @@ def examine_weights(alignment: Alignment, model: torch.nn.Module) -> tuple[list[
     for matrix in placed:  # only now: the original was needed until here
         _grant(alignment, matrix, model)
     return causes, notes
+
+
+def examine_order(alignment: Alignment, model: torch.nn.Module) -> list[Cause]:
+    """Layers that stand in another order; the reference has the graph's afterwards."""
+    order = alignment.order
+    if order == sorted(order):
+        return []
+    moved = [place for place, layer in enumerate(order) if place != layer]
+    parent, _, _ = alignment.layers[0].rpartition(".")
+    holder, _, name = parent.rpartition(".")
+    layers: Any = model.get_submodule(parent)
+    setattr(model.get_submodule(holder), name, type(layers)([layers[layer] for layer in order]))
+    return [
+        Cause(
+            id="layer_order",
+            place=", ".join(alignment.layers[place] for place in moved),
+            confidence=1.0,
+            evidence=f"the graph's layers hold the weights of {', '.join(map(str, order))}",
+            fix="write the layers in the checkpoint's order",
+        )
+    ]
 
 
 def _is_stranger(alignment: Alignment, matrix: StoredMatrix) -> bool:

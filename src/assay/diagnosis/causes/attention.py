@@ -6,11 +6,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from assay.diagnosis.causes.sites import find_attentions, place_attention
 from assay.diagnosis.hypothesis import (
     Hypothesis,
     Variant,
     attribute,
-    generalize,
     group_by_site,
     list_sites,
     values,
@@ -19,24 +19,9 @@ from assay.diagnosis.hypothesis import (
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CAUSES", "find_attentions"]
+__all__ = ["CAUSES"]
 
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "dense", "out_proj")
-
-
-def find_attentions(model: torch.nn.Module) -> list[tuple[str, Any]]:
-    """Attention modules by path."""
-
-    def attends(_: str, module: Any) -> bool:
-        named = "attention" in type(module).__name__.lower()
-        return named and any(True for _ in module.parameters())
-
-    return list_sites(model, attends)
-
-
-def _place(model: torch.nn.Module) -> str:
-    found = find_attentions(model)
-    return generalize(found[0][0]) if found else "*.self_attn"
 
 
 def _scale(model: torch.nn.Module) -> Iterator[Variant]:
@@ -53,7 +38,7 @@ def _scale(model: torch.nn.Module) -> Iterator[Variant]:
             (m, "scaling", value) for m in modules if abs(value - m.scaling) > 1e-9
         ]
         if targets:
-            yield Variant(_place(model), f"scores times {value:.4g}", attribute(targets))
+            yield Variant(place_attention(model), f"scores times {value:.4g}", attribute(targets))
 
 
 def _softcap(model: torch.nn.Module) -> Iterator[Variant]:
@@ -63,7 +48,7 @@ def _softcap(model: torch.nn.Module) -> Iterator[Variant]:
         if getattr(m, "attn_logit_softcapping", None)
     ]
     if targets:
-        yield Variant(_place(model), "scores not capped", attribute(targets))
+        yield Variant(place_attention(model), "scores not capped", attribute(targets))
 
 
 def _bias(model: torch.nn.Module) -> Iterator[Variant]:
@@ -95,7 +80,7 @@ def _qk_norm(model: torch.nn.Module) -> Iterator[Variant]:
     norms = list_sites(model, _is_qk_norm)
     if norms:
         targets: list[tuple[Any, str, Any]] = [(m, "forward", lambda x, *_: x) for _, m in norms]
-        yield Variant(_place(model), "q and k norms dropped", attribute(targets))
+        yield Variant(place_attention(model), "q and k norms dropped", attribute(targets))
 
 
 def _qk_norm_order(model: torch.nn.Module) -> Iterator[Variant]:
@@ -125,7 +110,7 @@ def _qk_norm_order(model: torch.nn.Module) -> Iterator[Variant]:
 
     targets: list[tuple[Any, str, Any]] = [(m, "forward", put_off(m)) for _, m in norms]
     change = attribute([*targets, (modeling, "apply_rotary_pos_emb", rotate)])
-    yield Variant(_place(model), "q and k norms after the rotation", change)
+    yield Variant(place_attention(model), "q and k norms after the rotation", change)
 
 
 def _sharing(model: torch.nn.Module) -> Iterator[Variant]:
@@ -137,7 +122,7 @@ def _sharing(model: torch.nn.Module) -> Iterator[Variant]:
         return states.repeat(1, times, 1, 1)
 
     change = attribute([(modeling, "repeat_kv", tile)])
-    yield Variant(_place(model), "key/value heads tiled, not repeated", change)
+    yield Variant(place_attention(model), "key/value heads tiled, not repeated", change)
 
 
 def _clip(model: torch.nn.Module) -> Iterator[Variant]:
@@ -148,14 +133,14 @@ def _clip(model: torch.nn.Module) -> Iterator[Variant]:
         (owner, "clip_qkv", None) for owner in owners if getattr(owner, "clip_qkv", None)
     ]
     if targets:
-        yield Variant(_place(model), "q, k and v not clipped", attribute(targets))
+        yield Variant(place_attention(model), "q, k and v not clipped", attribute(targets))
 
 
 def _sinks(model: torch.nn.Module) -> Iterator[Variant]:
     sinks = [m.sinks for _, m in find_attentions(model) if getattr(m, "sinks", None) is not None]
     if sinks:
         change = values([(s, lambda t: t * 0 - 1e4) for s in sinks])
-        yield Variant(_place(model), "sinks dropped", change)
+        yield Variant(place_attention(model), "sinks dropped", change)
 
 
 CAUSES = (

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from assay.diagnosis.causes.attention import find_attentions
+from assay.diagnosis.causes.sites import find_attentions
 from assay.diagnosis.hypothesis import Change, Hypothesis, Variant, generalize
 
 if TYPE_CHECKING:

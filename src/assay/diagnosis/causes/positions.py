@@ -6,26 +6,15 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from assay.diagnosis.causes.sites import find_rotaries, list_tables, place_attention
 from assay.diagnosis.hypothesis import Change, Hypothesis, Variant, rolled, together, values
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CAUSES", "find_rotaries", "inverse_frequencies", "own_theta"]
+__all__ = ["CAUSES", "inverse_frequencies", "own_theta", "replace_table"]
 
 _LIKELY_THETA = (10000.0, 500000.0, 1000000.0)
-
-
-def find_rotaries(model: torch.nn.Module) -> list[tuple[str, Any]]:
-    return [
-        (name, module)
-        for name, module in model.named_modules()
-        if "rotary" in type(module).__name__.lower() and _tables(module)
-    ]
-
-
-def _tables(module: Any) -> list[str]:
-    return [n for n in module._buffers if n.endswith("inv_freq") and "original" not in n]
 
 
 def inverse_frequencies(theta: float, like: torch.Tensor) -> torch.Tensor:
@@ -47,33 +36,11 @@ def _find_theta(config: Any) -> float:
     return float(getattr(text, "rope_theta", None) or 10000.0)
 
 
-def _replace_tables(module: Any, table: str, theta: float, *, attention: float | None) -> Any:
-    @contextlib.contextmanager
-    def change() -> Iterator[None]:
-        saved = module._buffers[table]
-        scaling = {n: getattr(module, n) for n in dir(module) if n.endswith("attention_scaling")}
-        kinds = dict(getattr(module, "__dict__", {}))
-        try:
-            module._buffers[table] = inverse_frequencies(theta, saved)
-            if attention is not None:
-                for name in scaling:
-                    setattr(module, name, attention)
-                if isinstance(getattr(module, "rope_type", None), str):
-                    module.rope_type = "default"
-            yield
-        finally:
-            module._buffers[table] = saved
-            for name, value in scaling.items():
-                setattr(module, name, value)
-            if isinstance(kinds.get("rope_type"), str):
-                module.rope_type = kinds["rope_type"]
-
-    return change
-
-
 def _theta(model: torch.nn.Module) -> Iterator[Variant]:
     tables = [
-        (name, module, table) for name, module in find_rotaries(model) for table in _tables(module)
+        (name, module, table)
+        for name, module in find_rotaries(model)
+        for table in list_tables(module)
     ]
     for name, module, table in tables:
         place = name if table == "inv_freq" else f"{name} ({table.removesuffix('_inv_freq')})"
@@ -82,14 +49,23 @@ def _theta(model: torch.nn.Module) -> Iterator[Variant]:
         near = [shift(own) for _, shift in _NEAR]
         for theta in dict.fromkeys((*_LIKELY_THETA, *near)):
             if theta != own and _differs(current, inverse_frequencies(theta, current)):
-                change = _replace_tables(module, table, theta, attention=None)
-                yield Variant(place, f"theta {theta:g}", change)
+                change = replace_table(module, table, inverse_frequencies(theta, current), None)
+                yield _turn(model, place, f"theta {theta:g}", change)
     for what, shift in _NEAR if len(tables) > 1 else ():
-        changes = [
-            _replace_tables(m, t, shift(own_theta(m._buffers[t], model.config)), attention=None)
-            for _, m, t in tables
-        ]
-        yield Variant("*rotary_emb", f"every theta {what}", together(changes))
+        changes = [_shift(m, t, model.config, shift) for _, m, t in tables]
+        shared = ", ".join(dict.fromkeys(name for name, _, _ in tables))
+        yield _turn(model, shared, f"every theta {what}", together(changes))
+
+
+def _shift(module: Any, table: str, config: Any, shift: Callable[[float], float]) -> Change:
+    current = module._buffers[table]
+    theta = shift(own_theta(current, config))
+    return replace_table(module, table, inverse_frequencies(theta, current), None)
+
+
+def _turn(model: torch.nn.Module, rotary: str, what: str, change: Change) -> Variant:
+    """A variant of a table that all layers share: one layer alone is its attention's fault."""
+    return Variant(place_attention(model), what, change, shared=rotary)
 
 
 _NEAR: tuple[tuple[str, Callable[[float], float]], ...] = (
@@ -119,18 +95,18 @@ def _differs(a: torch.Tensor, b: torch.Tensor) -> bool:
 def _scaling(model: torch.nn.Module) -> Iterator[Variant]:
     own = _find_theta(model.config)
     for name, module in find_rotaries(model):
-        for table in _tables(module):
+        for table in list_tables(module):
             current = module._buffers[table]
             if not _differs(current, inverse_frequencies(own, current)):
                 continue
-            change = _replace_tables(module, table, own, attention=1.0)
-            yield Variant(name, "rope scaling ignored", change)
+            change = replace_table(module, table, inverse_frequencies(own, current), 1.0)
+            yield _turn(model, name, "rope scaling ignored", change)
 
 
 def _facets(model: torch.nn.Module) -> Iterator[Variant]:
     """One entry of rope_parameters not honoured, the others as they are."""
     for name, module in find_rotaries(model):
-        for table in _tables(module):
+        for table in list_tables(module):
             kind = table.removesuffix("inv_freq").removesuffix("_")
             own = read_parameters(module, kind)
             for key, changed in _change_entries(own):
@@ -138,8 +114,8 @@ def _facets(model: torch.nn.Module) -> Iterator[Variant]:
                 if made is None:
                     continue
                 frequencies, factor = made
-                change = _replace_buffer(module, table, frequencies, factor)
-                yield Variant(name, f"{key} of rope_parameters not honoured", change)
+                change = replace_table(module, table, frequencies, factor)
+                yield _turn(model, name, f"{key} of rope_parameters not honoured", change)
 
 
 def read_parameters(module: Any, kind: str) -> dict[str, Any]:
@@ -198,22 +174,31 @@ def _make_table(module: Any, kind: str, parameters: dict[str, Any]) -> tuple[Any
     return frequencies, float(factor)
 
 
-def _replace_buffer(module: Any, table: str, frequencies: Any, factor: float | None) -> Change:
+def replace_table(module: Any, table: str, frequencies: Any, factor: float | None) -> Change:
+    """Give a rotary module other frequencies for a while, and another factor unless None.
+
+    With a factor the table is taken for one that doesn't change with the length.
+    """
+
     @contextlib.contextmanager
     def change() -> Iterator[None]:
-        saved = module._buffers[table]
         prefix = table.removesuffix("inv_freq")
-        name = f"{prefix}attention_scaling"
-        scaling = getattr(module, name, None)
+        names = [n for n in (f"{prefix}attention_scaling", "rope_type") if hasattr(module, n)]
+        saved = {name: getattr(module, name) for name in names}
+        before = module._buffers[table]
         try:
-            module._buffers[table] = frequencies.to(saved)
-            if factor is not None and scaling is not None:
-                setattr(module, name, factor)
+            module._buffers[table] = frequencies.to(before)
+            if factor is not None:
+                for name in names:
+                    if isinstance(saved[name], float):
+                        setattr(module, name, factor)
+                    elif isinstance(saved[name], str):
+                        setattr(module, name, "default")
             yield
         finally:
-            module._buffers[table] = saved
-            if scaling is not None:
-                setattr(module, name, scaling)
+            module._buffers[table] = before
+            for name, value in saved.items():
+                setattr(module, name, value)
 
     return change
 
@@ -221,7 +206,7 @@ def _replace_buffer(module: Any, table: str, frequencies: Any, factor: float | N
 def _other_table(model: torch.nn.Module) -> Iterator[Variant]:
     """Layers of one kind turn by the table of another kind."""
     for name, module in find_rotaries(model):
-        tables = _tables(module)
+        tables = list_tables(module)
         for table in tables:
             for other in tables:
                 frequencies = module._buffers[other]
@@ -229,7 +214,8 @@ def _other_table(model: torch.nn.Module) -> Iterator[Variant]:
                     continue
                 factor = getattr(module, f"{other.removesuffix('inv_freq')}attention_scaling", None)
                 what = f"{other} for {table}"
-                yield Variant(name, what, _replace_buffer(module, table, frequencies, factor))
+                change = replace_table(module, table, frequencies, factor)
+                yield _turn(model, name, what, change)
 
 
 def _learned(model: torch.nn.Module) -> Iterator[Variant]:

@@ -6,14 +6,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from assay.diagnosis.causes.attention import find_attentions
-from assay.diagnosis.causes.positions import find_rotaries, inverse_frequencies, own_theta
+from assay.diagnosis.causes.positions import inverse_frequencies, own_theta, replace_table
+from assay.diagnosis.causes.sites import find_attentions, find_rotaries, place_attention
 from assay.diagnosis.hypothesis import (
-    Change,
     Hypothesis,
     Variant,
     attribute,
-    generalize,
     together,
 )
 
@@ -23,22 +21,16 @@ if TYPE_CHECKING:
 __all__ = ["CAUSES"]
 
 
-def _place(model: torch.nn.Module) -> str:
-    found = find_attentions(model)
-    return generalize(found[0][0]) if found else "*.self_attn"
-
-
 def _pairing(model: torch.nn.Module) -> Iterator[Variant]:
     modeling = sys.modules.get(type(model).__module__)
     rotate = getattr(modeling, "rotate_half", None)
     if modeling is None or rotate is None:
         return
     interleaved = "..., ::2" in _source(rotate) or "0::2" in _source(rotate)
-    other = _rotate_halves if interleaved else None
-    if other is None:
-        yield Variant(_place(model), "pairs of neighbours for halves", _as_pairs(modeling))
-    else:
-        yield Variant(_place(model), "halves for pairs of neighbours", _as_halves(modeling))
+    what, change = "pairs of neighbours for halves", _as_pairs
+    if interleaved:
+        what, change = "halves for pairs of neighbours", _as_halves
+    yield Variant(place_attention(model), what, change(modeling))
 
 
 def _source(function: Any) -> str:
@@ -88,7 +80,7 @@ def _no_rope(model: torch.nn.Module) -> Iterator[Variant]:
     if modeling is None or not hasattr(modeling, "apply_rotary_pos_emb"):
         return
     change = attribute([(modeling, "apply_rotary_pos_emb", lambda q, k, *_, **__: (q, k))])
-    yield Variant(_place(model), "no rotation at all", change)
+    yield Variant(place_attention(model), "no rotation at all", change)
 
 
 def _flipped(model: torch.nn.Module) -> Iterator[Variant]:
@@ -96,7 +88,7 @@ def _flipped(model: torch.nn.Module) -> Iterator[Variant]:
     owners = [m for _, m in find_attentions(model) if hasattr(m, "use_rope")]
     targets: list[tuple[Any, str, Any]] = [(m, "use_rope", True) for m in owners if not m.use_rope]
     if targets:
-        yield Variant(_place(model), "rotated although it isn't", attribute(targets))
+        yield Variant(place_attention(model), "rotated although it isn't", attribute(targets))
 
 
 def _width(model: torch.nn.Module) -> Iterator[Variant]:
@@ -118,8 +110,11 @@ def _width(model: torch.nn.Module) -> Iterator[Variant]:
             targets: list[tuple[Any, str, Any]] = [
                 (m, "rotary_ndims", head) for m in attentions if hasattr(m, "rotary_ndims")
             ]
-            swapped = together([attribute(targets), _swap(module, frequencies)])
-            yield Variant(name, f"the whole head rotated, with {width} frequencies", swapped)
+            swapped = together(
+                [attribute(targets), replace_table(module, "inv_freq", frequencies, None)]
+            )
+            what = f"the whole head rotated, with {width} frequencies"
+            yield Variant(place_attention(model), what, swapped, shared=name)
 
 
 def _spread(head: int, theta: float, like: torch.Tensor) -> torch.Tensor:
@@ -133,21 +128,6 @@ def _extended(head: int, theta: float, like: torch.Tensor) -> torch.Tensor:
 
     exponent = torch.arange(0, head, 2, dtype=torch.int64).float() / (2 * like.shape[-1])
     return (1.0 / theta**exponent).to(like)
-
-
-def _swap(module: Any, frequencies: torch.Tensor) -> Change:
-    import contextlib
-
-    @contextlib.contextmanager
-    def change() -> Iterator[None]:
-        saved = module._buffers["inv_freq"]
-        module._buffers["inv_freq"] = frequencies
-        try:
-            yield
-        finally:
-            module._buffers["inv_freq"] = saved
-
-    return change
 
 
 CAUSES = (
