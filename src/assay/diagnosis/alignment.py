@@ -79,9 +79,8 @@ class Alignment:
     ) -> tuple[Floats, ...]:
         """The streams [S, H] that the candidate computes; of the new tokens, on a state."""
         names = [name for separator in self.streams for name in separator.values]
-        values = candidate.run_values(
-            ids_S, [n for n in names if n not in self.folder.initializers]
-        )
+        asked = [name for name in names if name not in self.folder.initializers]
+        values = candidate.run_values(ids_S, asked, state)
         return tuple(
             np.sum(
                 [

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.diagnosis.alignment import Alignment
+from assay.diagnosis.cache import examine_cache
 from assay.diagnosis.causes import CATALOGUE
 from assay.diagnosis.finding import Cause, Diagnosis, Health
 from assay.diagnosis.isolation import Isolation, Streams
@@ -91,6 +92,7 @@ def diagnose_folder(
     result = search(isolation, (*CATALOGUE, describe_vectors(alignment)), tell=tell)
     everything = (*causes, *name_causes(result.explained, isolation))
     explained = not result.unexplained
+    everything += tuple(examine_cache(candidate, alignment, isolation, result.explained))
     if not everything and explained:
         everything = tuple(_examine_other_settings(opened, candidate, model, ids_S))
     layers = _compare_layers(alignment, streams, original)

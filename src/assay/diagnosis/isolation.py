@@ -9,6 +9,7 @@ streams.
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -53,11 +54,21 @@ class Isolation:
     """
 
     def __init__(
-        self, model: torch.nn.Module, streams: Streams, precision: str, layers: Sequence[str]
+        self,
+        model: torch.nn.Module,
+        streams: Streams,
+        precision: str,
+        layers: Sequence[str],
+        bounds: npt.NDArray[np.float64] | None = None,
     ) -> None:
-        self.model, self.streams = model, streams
+        self.model, self.streams, self.precision = model, streams, precision
         self._gives_tuples = False
+        accepted = inspect.signature(type(model).forward).parameters
+        self._cache_name = "cache" if "cache" in accepted else "past_key_values"  # new, old
         self.names = [*_name_ends(model, layers)] if streams.streams_SH else ["*"]
+        if bounds is not None:
+            self.bounds = bounds
+            return
         own = self._run()
         if precision in _HALF:
             self.bounds = np.full(len(own), _HALF[precision])
@@ -67,13 +78,16 @@ class Isolation:
             noise = [_relative(a, b) for a, b in zip(own, wide, strict=True)]  # type: ignore[arg-type]
             self.bounds = np.maximum(_SLACK * np.asarray(noise), _FLOOR)
 
-    def measure(self, segments: Collection[int] | None = None) -> npt.NDArray[np.float64]:
+    def measure(
+        self, segments: Collection[int] | None = None, cache: Any = None
+    ) -> npt.NDArray[np.float64]:
         """relL2 of each segment's output against the folder's, with the model as it now is.
 
-        segments: those to run; the others cost nothing and are NaN. None runs all.
+        segments: those to run; the others cost nothing and are NaN. None runs all. cache: of
+        transformers, with the tokens before these; it grows by them.
         """
         wanted = (*self.streams.streams_SH, self.streams.logits_SV)
-        found = self._run(segments)
+        found = self._run(segments, cache)
         return np.asarray(
             [np.nan if a is None else _relative(a, b) for a, b in zip(found, wanted, strict=True)]
         )
@@ -82,7 +96,9 @@ class Isolation:
         """What the reference gives for one segment, fed the folder's stream."""
         return self._run([segment])[segment]
 
-    def _run(self, segments: Collection[int] | None = None) -> list[Array | None]:
+    def _run(
+        self, segments: Collection[int] | None = None, cache: Any = None
+    ) -> list[Array | None]:
         """Each segment's output; None where it wasn't asked for."""
         import torch
 
@@ -96,7 +112,8 @@ class Isolation:
             self._forced(outputs),
         ):
             ids = ids_on_device(model, self.streams.ids_S)
-            logits = model(input_ids=ids, use_cache=False).logits
+            keywords = {"use_cache": False} if cache is None else {self._cache_name: cache}
+            logits = model(input_ids=ids, **keywords).logits
         outputs.append(_to_array(logits))
         return [None if k in skipped else output for k, output in enumerate(outputs)]
 

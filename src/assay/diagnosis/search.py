@@ -29,7 +29,7 @@ _DEEP_SAMPLES = 2
 _SLACK, _TINY = 4.0, 1e-3
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One change. errors: of each segment with it, and all before it, granted."""
 

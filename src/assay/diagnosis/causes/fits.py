@@ -55,7 +55,8 @@ class Family:
 
     def at(self, value: float) -> Variant:
         """The variant with this value."""
-        return Variant(self.place, f"{self.what} {value:.6g}", self.change(value), self.elsewhere)
+        what = f"{self.what} {value:.6g}"
+        return Variant(self.place, what, self.change(value), self.elsewhere, self.shared)
 
 
 def fit(family: Family, measure: Callable[[Variant], float]) -> Variant:

@@ -12,7 +12,7 @@ from assay.diagnosis.hypothesis import Change, Hypothesis, Variant, generalize
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CAUSES", "change_mask"]
+__all__ = ["CAUSES", "change_mask", "find_sizes"]
 
 
 def change_mask(attentions: list[Any], window: int | None, *, causal: bool = True) -> Change:
@@ -33,15 +33,15 @@ def change_mask(attentions: list[Any], window: int | None, *, causal: bool = Tru
         mask = kwargs.get("attention_mask")
         if not isinstance(mask, torch.Tensor) or mask.ndim != 4:
             raise ValueError("no mask of four axes to change")
-        length = mask.shape[-1]
-        ahead = torch.arange(length)[None, :] - torch.arange(length)[:, None]
-        hidden = ahead > 0 if causal else torch.zeros(length, length, dtype=torch.bool)
+        new_tokens, tokens = mask.shape[-2:]
+        ahead = torch.arange(tokens)[None, :] - torch.arange(tokens)[-new_tokens:, None]
+        hidden = ahead > 0 if causal else torch.zeros_like(ahead, dtype=torch.bool)
         if window is not None:
             hidden = hidden | (ahead <= -window)
         if mask.dtype == torch.bool:
             new = ~hidden
         else:
-            new = torch.zeros(length, length, dtype=mask.dtype)
+            new = torch.zeros(ahead.shape, dtype=mask.dtype)
             new = new.masked_fill(hidden, torch.finfo(mask.dtype).min)
         return args, {**kwargs, "attention_mask": new.expand_as(mask)}
 
