@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from assay.diagnosis.encodings import list_codes
 from assay.diagnosis.graph_map import GraphMap, Separator
 from assay.diagnosis.hypothesis import list_layers
 from assay.diagnosis.matching import ParameterIndex
 from assay.verification.candidate import Candidate, State
 from assay.verification.folder import ModelFolder
 from assay.verification.packed_nodes import find_packed_tensors
+from assay.verification.qdq import is_transposed
 from assay.verification.weight_match import MatchedRows, Parameters, match_by_manifest
 from assay.verification.weights import PackedTensor, decode_rows, read_initializer
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Alignment", "StoredMatrix", "untie"]
 
 Floats = npt.NDArray[np.float32]
+_TABLES = frozenset({"GroupQueryAttention", "RotaryEmbedding"})
+_PRODUCTS = frozenset({"MatMul", "Gemm", "Transpose"})
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,12 @@ class Alignment:
         self.layers = [path for path, _ in list_layers(model)]
         self._ends = untie(model)
         self.parameters = Parameters(model)
-        self._index = ParameterIndex(self.parameters, _count_experts(model), self._ends[1:])
+        self._index = ParameterIndex(
+            self.parameters,
+            num_experts=_count_experts(model),
+            transposed=_list_transposed(model),
+            skip=self._ends[1:],
+        )
         self.vectors: dict[str, Floats] = {
             name: parameter.detach().cpu().numpy().astype(np.float32)
             for name, parameter in model.named_parameters()
@@ -119,6 +128,8 @@ class Alignment:
     def _match(self) -> Iterator[StoredMatrix]:
         uses: dict[str, list[int]] = {}
         for use in self.graph.weight_uses:
+            if use.op_type in _TABLES:  # of cos and sin
+                continue
             uses.setdefault(use.initializer, []).append(use.stretch)
         packed = {tensor.packed: tensor for tensor in find_packed_tensors(self.folder)}
         beside = {n for t in packed.values() for n in (t.scales, t.zero_points, t.group_index)}
@@ -128,24 +139,35 @@ class Alignment:
                 yield self._match_packed(packed[name], where)
             elif name not in beside and _is_matrix(self.folder, name):
                 matrix = self._match_float(name, where)
-                # Tables of cos and sin, masks: not in one place only, and no weight.
+                # Tables and masks are no weights, and read in more than one place.
                 if matrix.matched or len(where) == 1:
                     yield matrix
 
     def _match_float(self, name: str, stretches: tuple[int, ...]) -> StoredMatrix:
         stored = np.asarray(read_initializer(self.folder, name), np.float32)
         matrix = stored.reshape(-1, stored.shape[-1])
-        # Products read [K, N], look-ups and stacked experts [N, K].
-        orders = (True, False) if stored.ndim == 2 else (False,)
+        orders = self._tell_orders(name) if stored.ndim == 2 else (False,)
         for transposed in orders:
             found = self._index.match(matrix.T if transposed else matrix)
             if found:
                 return StoredMatrix(name, stretches, tuple(found), transposed)
         return StoredMatrix(name, stretches, (), orders[0])
 
+    def _tell_orders(self, name: str) -> tuple[bool, ...]:
+        """Whether a matrix lies as [K, N], as its operator reads it; both where none tells."""
+        if any(node.op_type == "Gather" and node.input[0] == name for node in self.graph.nodes):
+            return (False,)
+        if any(name in node.input for node in self.graph.nodes if node.op_type in _PRODUCTS):
+            return (is_transposed(self.folder, name),)
+        return (True, False)
+
     def _match_packed(self, tensor: PackedTensor, stretches: tuple[int, ...]) -> StoredMatrix:
-        weight = np.concatenate([rows.weight_NK for _, rows in decode_rows(self.folder, tensor)])
-        found = self._index.match(weight)
+        blocks = [rows for _, rows in decode_rows(self.folder, tensor)]
+        found = self._index.match(np.concatenate([rows.weight_NK for rows in blocks]))
+        if not found:  # wrong scales or zero points; the codes may still tell
+            codes_NK = np.concatenate([rows.codes_NK for rows in blocks])
+            for codes in list_codes(codes_NK, tensor.bits).values():
+                found = found or self._index.match(codes, tensor.group_size)
         if not found:  # codes that decode to nothing known: what the writer says they are
             entries = (self.folder.manifest or {}).get("weights", {}).values()
             for entry in entries:
@@ -195,6 +217,15 @@ def _is_matrix(folder: ModelFolder, name: str) -> bool:
     proto = folder.initializers[name]
     kinds = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
     return len(proto.dims) in (2, 3) and proto.data_type in kinds and min(proto.dims) > 1
+
+
+def _list_transposed(model: torch.nn.Module) -> set[str]:
+    """Weights that the reference keeps as [inputs, outputs]."""
+    return {
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if type(module).__name__ == "Conv1D"
+    }
 
 
 def _count_experts(model: torch.nn.Module) -> int:

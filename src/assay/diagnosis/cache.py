@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from assay.diagnosis.causes.sites import find_attentions
 from assay.diagnosis.finding import Cause
 from assay.diagnosis.hypothesis import Change
 from assay.diagnosis.isolation import Isolation, Streams
-from assay.diagnosis.search import Explanation
+from assay.diagnosis.search import SearchResult
 from assay.errors import RuntimeFolderError
 from assay.verification.candidate import Candidate
 
@@ -89,12 +89,12 @@ def examine_cache(
     candidate: Candidate,
     alignment: Alignment,
     isolation: Isolation,
-    explained: Sequence[Explanation],
+    result: SearchResult,
 ) -> list[Cause]:
     """Causes that a decode shows and a prefill doesn't.
 
-    explained: what a prefill showed; each of its changes is granted in its own segments. Needs the
-    streams, and a model that computes with the folder's weights.
+    result: what a prefill showed; each of its changes is granted in its own segments, and what it
+    left unexplained is left out. Needs the streams, and a model with the folder's weights.
     """
     if not isolation.streams.streams_SH or len(isolation.streams.ids_S) < 2 * _NUM_STEPS:
         return []
@@ -102,9 +102,9 @@ def examine_cache(
         decode = _decode(candidate, alignment, isolation)
     except RuntimeFolderError as exc:
         return [_tell(_UNKNOWN, ["past_key_values"], f"a decode doesn't run: {exc.found}")]
-    paths = {found.segment: found.path for found in explained}
+    paths = {found.segment: found.path for found in result.explained}
     causes: dict[tuple[str, str], tuple[_Reading, list[str], str]] = {}
-    layers = range(1, len(isolation.names) - 1)
+    layers = [k for k in range(1, len(isolation.names) - 1) if k not in result.unexplained]
     attentions = [path for path, _ in find_attentions(isolation.model)]
     for path in dict.fromkeys(paths.get(segment, ()) for segment in layers):
         segments = [segment for segment in layers if paths.get(segment, ()) == path]

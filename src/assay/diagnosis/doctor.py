@@ -81,7 +81,7 @@ def diagnose_folder(
     error = relative_l2(logits_SV, run_logits(model, ids_S))
     tell("holding the weights against the checkpoint's")
     alignment = Alignment(candidate, model)
-    causes, notes = examine_weights(alignment, model)
+    causes, notes, order = examine_weights(alignment, model)
     causes += examine_order(alignment, model)
     if not alignment.streams:
         notes.append("the layers can't be told apart: the model is looked at as a whole")
@@ -89,10 +89,10 @@ def diagnose_folder(
     candidate.close()
     names = [alignment.layers[layer] for layer in alignment.order]
     isolation = Isolation(model, streams, opened.precision, names)
-    result = search(isolation, (*CATALOGUE, describe_vectors(alignment)), tell=tell)
+    result = search(isolation, (*CATALOGUE, order, describe_vectors(alignment)), tell=tell)
     everything = (*causes, *name_causes(result.explained, isolation))
     explained = not result.unexplained
-    everything += tuple(examine_cache(candidate, alignment, isolation, result.explained))
+    everything += tuple(examine_cache(candidate, alignment, isolation, result))
     if not everything and explained:
         everything = tuple(_examine_other_settings(opened, candidate, model, ids_S))
     layers = _compare_layers(alignment, streams, original)

@@ -9,6 +9,7 @@ size. Shapes: N rows, K inputs, P probes.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,18 +41,29 @@ class _Group:
 
 
 class ParameterIndex:
-    """Every matrix of a reference, whole, transposed, and expert by expert; `skip` left out."""
+    """Every matrix of a reference as [outputs, inputs], whole and expert by expert.
 
-    def __init__(self, parameters: Parameters, num_experts: int, skip: tuple[str, ...]) -> None:
+    transposed: names of those that the reference keeps as [inputs, outputs]. skip: left out.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        *,
+        num_experts: int,
+        transposed: Collection[str],
+        skip: Collection[str],
+    ) -> None:
         self.parameters = parameters
         self._groups: dict[int, dict[int, _Group]] = defaultdict(dict)  # width, height
         for name, parameter in parameters.by_name.items():
             if name in skip:
                 continue
             height, width = parameter.shape
-            self._add(name, 0, int(height), int(width), transposed=False)
-            if height != width:
+            if name in transposed:
                 self._add(name, 0, int(width), int(height), transposed=True)
+            else:
+                self._add(name, 0, int(height), int(width), transposed=False)
             if num_experts > 1 and height % num_experts == 0 and ".experts" in name:
                 self._add_experts(name, int(height), int(width), num_experts)
 
@@ -71,15 +83,23 @@ class ParameterIndex:
                     first = expert * each + half * each // 2
                     self._add(name, first, each // 2, width, transposed=False)
 
-    def match(self, matrix_NK: Floats) -> list[MatchedRows]:
-        """The weights that a matrix holds from its first row to its last; empty where none do."""
+    def match(self, matrix_NK: npt.NDArray[Any], group_size: int = 0) -> list[MatchedRows]:
+        """The weights that a matrix holds from its first row to its last; empty where none do.
+
+        group_size: of codes whose scales and zero points aren't trusted; each group of them is
+        then held against the weights by itself.
+        """
         start, found = 0, []
         while start < len(matrix_NK):
             best: tuple[float, MatchedRows] | None = None
             for height, group in self._groups.get(matrix_NK.shape[1], {}).items():
                 if start + height > len(matrix_NK):
                     continue
-                scores = _correlate(matrix_NK[start + group.probes_P], group.stack())
+                probes = matrix_NK[start + group.probes_P].astype(np.float32)
+                if group_size:
+                    scores = _correlate_groups(probes, group.stack(), group_size)
+                else:
+                    scores = _correlate(probes, group.stack())
                 number = int(np.argmax(scores))
                 if best is None or scores[number] > best[0]:
                     name, first, transposed = group.places[number]
@@ -102,3 +122,18 @@ def _correlate(rows_PK: Floats, weights_WPK: Floats) -> npt.NDArray[Any]:
     products = np.abs(np.einsum("pk,wpk->wp", _normalize(rows_PK), weights_WPK))
     empty = ~rows_PK.any(-1) & ~weights_WPK.any(-1)
     return np.asarray(np.median(np.where(empty, 1.0, products), axis=1))
+
+
+def _correlate_groups(rows_PK: Floats, weights_WPK: Floats, group_size: int) -> npt.NDArray[Any]:
+    """For each weight the mean |correlation| of whole groups, whatever their scale and offset."""
+    whole = rows_PK.shape[-1] // group_size * group_size
+    if not whole:
+        return np.zeros(len(weights_WPK))
+    rows = _centre(rows_PK[:, :whole].reshape(len(rows_PK), -1, group_size))
+    weights = _centre(weights_WPK[..., :whole].reshape(*weights_WPK.shape[:2], -1, group_size))
+    products = np.abs(np.einsum("pgk,wpgk->wpg", rows, weights))
+    return np.asarray(products.mean((1, 2)))
+
+
+def _centre(groups: Floats) -> Floats:
+    return _normalize(groups - groups.mean(-1, keepdims=True))

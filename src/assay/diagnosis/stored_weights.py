@@ -17,6 +17,7 @@ import numpy.typing as npt
 from assay.diagnosis.alignment import Alignment, StoredMatrix
 from assay.diagnosis.encodings import explain_encoding
 from assay.diagnosis.finding import Cause
+from assay.diagnosis.hypothesis import Hypothesis, Variant, replaced, values
 from assay.diagnosis.readings import explain_values, find_rows, read_as
 from assay.verification.weight_match import MatchedRows
 
@@ -29,8 +30,14 @@ Floats = npt.NDArray[np.float32]
 _ROUNDING = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
 
 
-def examine_weights(alignment: Alignment, model: torch.nn.Module) -> tuple[list[Cause], list[str]]:
-    """Return causes and notes; the folder's values are in the model afterwards."""
+def examine_weights(
+    alignment: Alignment, model: torch.nn.Module
+) -> tuple[list[Cause], list[str], Hypothesis]:
+    """Return causes, notes, and what else may be; the folder's values are in the model afterwards.
+
+    The hypothesis is that rows in another order are read as they lie.
+    """
+    reordered: list[tuple[StoredMatrix, tuple[MatchedRows, ...]]] = []
     strangers = {matrix.name for matrix in alignment.matrices if _is_stranger(alignment, matrix)}
     missing = _list_missing(alignment, strangers)
     causes: list[Cause] = []
@@ -41,7 +48,10 @@ def examine_weights(alignment: Alignment, model: torch.nn.Module) -> tuple[list[
             causes += _examine(alignment, matrix)
             placed.append(matrix)
             continue
-        cause, places = _place_stranger(alignment, matrix, missing)
+        fitting = _fit_first(alignment, matrix, missing)
+        cause, places, in_order = _place_stranger(alignment, matrix, missing)
+        if places and not in_order and fitting:
+            reordered.append((matrix, fitting))
         causes += [cause] if cause is not None else []
         if places:
             placed.append(replace(matrix, matched=places))
@@ -49,7 +59,7 @@ def examine_weights(alignment: Alignment, model: torch.nn.Module) -> tuple[list[
             notes.append(f"{matrix.name} is like no weight of the checkpoint")
     for matrix in placed:  # only now: the original was needed until here
         _grant(alignment, matrix, model)
-    return causes, notes
+    return causes, notes, _describe_order(alignment, reordered)
 
 
 def examine_order(alignment: Alignment, model: torch.nn.Module) -> list[Cause]:
@@ -117,17 +127,17 @@ def _list_missing(alignment: Alignment, strangers: set[str]) -> dict[int, list[s
 
 def _place_stranger(
     alignment: Alignment, matrix: StoredMatrix, missing: dict[int, list[str]]
-) -> tuple[Cause | None, tuple[MatchedRows, ...]]:
-    """What a matrix is that isn't where it belongs, and the weights in whose place it is."""
+) -> tuple[Cause | None, tuple[MatchedRows, ...], bool]:
+    """What a matrix is that isn't where it belongs, the weights in whose place it is, in order?"""
     layer = alignment.find_layer(matrix.stretches[0])
     if layer is None:
-        return None, ()
+        return None, (), True
     values_NK = matrix.read(alignment.folder)
     lacking = missing.get(layer, [])
     if found := find_rows(values_NK, lacking, alignment.parameters):
         # The layer's own rows in another order: right where the graph knows of it.
         _strike(lacking, found)
-        return next(_examine(alignment, replace(matrix, matched=found)), None), found
+        return next(_examine(alignment, replace(matrix, matched=found)), None), found, False
     for places in _fit(alignment, values_NK.shape, lacking):
         cause = None
         if matrix.packed is not None:
@@ -136,8 +146,8 @@ def _place_stranger(
         if cause is None:
             cause = read_as(matrix, values_NK, places, alignment)
         _strike(lacking, places)
-        return cause, places
-    return None, ()
+        return cause, places, True
+    return None, (), True
 
 
 def _fit(
@@ -157,6 +167,44 @@ def _fit(
                     MatchedRows(int(start), name, np.arange(height), transposed)
                     for start, name, (height, _) in zip(starts, names, sizes, strict=False)
                 )
+
+
+def _fit_first(
+    alignment: Alignment, matrix: StoredMatrix, missing: dict[int, list[str]]
+) -> tuple[MatchedRows, ...]:
+    layer = alignment.find_layer(matrix.stretches[0])
+    lacking = missing.get(layer, []) if layer is not None else []
+    shape = matrix.read(alignment.folder).shape
+    return next(_fit(alignment, shape, lacking), ())
+
+
+def _describe_order(
+    alignment: Alignment, reordered: list[tuple[StoredMatrix, tuple[MatchedRows, ...]]]
+) -> Hypothesis:
+    """Rows that were found in another order than the checkpoint's, read as they lie."""
+
+    def variants(model: torch.nn.Module) -> Iterator[Variant]:
+        import torch
+
+        named = dict(model.named_parameters(remove_duplicate=False))
+        for matrix, places in reordered:
+            values_NK = matrix.read(alignment.folder)
+            targets = []
+            for rows in places:
+                part = values_NK[rows.start : rows.start + len(rows.rows_R)]
+                part = part.T if rows.transposed else part
+                tensor = torch.from_numpy(np.array(part)).to(named[rows.parameter])
+                targets.append((named[rows.parameter], replaced(tensor)))
+            place = ", ".join(rows.parameter.removesuffix(".weight") for rows in places)
+            what = f"the rows of {matrix.name} as they lie"
+            yield Variant(place, what, values(targets))
+
+    return Hypothesis(
+        "weight_permuted",
+        "a large error from one weight on",
+        "store the rows in the checkpoint's order",
+        variants,
+    )
 
 
 def _strike(lacking: list[str], found: tuple[MatchedRows, ...]) -> None:

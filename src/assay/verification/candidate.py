@@ -120,7 +120,10 @@ class Candidate:
 
         A session of its own: extra outputs keep the runtime from fusing across them.
         """
-        session = self._open_probed(tuple(dict.fromkeys(names)))
+        names = tuple(dict.fromkeys(names))
+        if not names:  # which would ask the runtime for every output
+            return {}
+        session = self._open_probed(names)
         values, _ = self._build_feeds(state or self.start(), ids_S[None], None)
         try:
             results = session.run_with_ort_values(list(names), values)
