@@ -162,7 +162,7 @@ def _make_table(module: Any, kind: str, parameters: dict[str, Any]) -> tuple[Any
     config = copy.deepcopy(module.config)
     given = {key: value for key, value in parameters.items() if value is not None}
     for name in ("rope_parameters", "rope_scaling"):
-        holder = getattr(config, name, None)
+        holder = vars(config).get(name)
         if isinstance(holder, dict):
             changed = {**holder, kind: given} if isinstance(holder.get(kind), dict) else given
             setattr(config, name, changed)

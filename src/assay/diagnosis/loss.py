@@ -1,0 +1,53 @@
+"""What quantization costs: not a fault, and yet to be known."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from assay.diagnosis.alignment import Alignment
+from assay.diagnosis.finding import Loss
+from assay.verification.candidate import Candidate, open_candidate
+from assay.verification.metrics import relative_l2
+
+__all__ = ["measure_loss"]
+
+_NUM_TENSORS = 5
+
+
+def measure_loss(
+    alignment: Alignment,
+    candidate: Candidate,
+    ids_S: npt.NDArray[np.int64],
+    original_SV: npt.NDArray[np.float32],
+) -> Loss | None:
+    """Logits and weights of a quantized folder against the checkpoint's; None for a float one.
+
+    Needs the checkpoint's own weights in the parameters yet.
+    """
+    folder = alignment.folder
+    if not folder.is_quantized:
+        return None
+    ranked = []
+    for matrix in alignment.matrices:
+        if matrix.packed is None or not matrix.matched:
+            continue
+        values_NK = matrix.read(folder)
+        original_NK = np.concatenate(
+            [
+                alignment.parameters.read(r.parameter, r.rows_R, transposed=r.transposed)
+                for r in matrix.matched
+            ]
+        )
+        error = float(np.linalg.norm(values_NK - original_NK))
+        ranked.append((matrix.name, error / max(float(np.linalg.norm(original_NK)), 1e-30)))
+    exact_SV = candidate.prefill(ids_S)
+    shipped = open_candidate(folder)
+    as_shipped = relative_l2(shipped.prefill(ids_S), original_SV)
+    shipped.close()
+    return Loss(
+        rel_l2=relative_l2(exact_SV, original_SV),
+        corr=float(np.corrcoef(exact_SV.ravel(), original_SV.ravel())[0, 1]),
+        as_shipped=as_shipped,
+        tensors=tuple(sorted(ranked, key=lambda pair: -pair[1])[:_NUM_TENSORS]),
+    )
