@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from assay.cli.judging import check_report
 from assay.cli.output import ProgressLines, add_json_flag, print_json
 
 __all__ = ["add_parser", "run"]
@@ -25,6 +26,13 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "-n", "--tokens", type=int, default=96, help="length of the prompt (default 96)"
     )
+    parser.add_argument("--report", metavar="FILE", help="write an HTML report of the diagnosis")
+    parser.add_argument(
+        "--save-case",
+        metavar="FOLDER",
+        help="for an unknown cause: write the smallest model that shows it, with inputs and "
+        "expected output, into a new folder",
+    )
     add_json_flag(parser)
     parser.set_defaults(run=run)
 
@@ -32,11 +40,19 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Diagnose, and print the causes."""
     from assay.diagnosis import diagnose_folder
+    from assay.reports import write_report
 
+    check_report(args.report)
     progress = ProgressLines(quiet=args.quiet)
     diagnosis = diagnose_folder(
-        args.folder, args.reference, num_tokens=args.tokens, progress=progress.tell
+        args.folder,
+        args.reference,
+        num_tokens=args.tokens,
+        save_case=args.save_case,
+        progress=progress.tell,
     )
+    if args.report:
+        write_report(args.report, diagnosis.to_json())
     if args.json:
         print_json(diagnosis.to_json())
     else:

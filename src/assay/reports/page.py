@@ -9,12 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from assay.reports.diagnosis_summary import show_diagnosis_summary
 from assay.reports.markup import Content, Markup, join, prose, tag
 from assay.reports.section import Section
-from assay.reports.sections import SECTIONS
+from assay.reports.sections import DIAGNOSIS_SECTIONS, SECTIONS
 from assay.reports.summary import name_folder, show_summary, status_of
 
-__all__ = ["render_html"]
+__all__ = ["render_diagnosis", "render_html"]
 
 
 def render_html(verdict: Mapping[str, Any]) -> str:
@@ -24,12 +25,23 @@ def render_html(verdict: Mapping[str, Any]) -> str:
     """
     found = [section for show in SECTIONS if (section := show(verdict)) is not None]
     title = f"{status_of(verdict)}: {name_folder(verdict)} - assay parity report"
+    return _assemble(title, show_summary(verdict), found)
+
+
+def render_diagnosis(diagnosis: Mapping[str, Any]) -> str:
+    """One HTML document for the dictionary that `Diagnosis.to_json()` gives."""
+    found = [s for show in DIAGNOSIS_SECTIONS if (s := show(diagnosis)) is not None]
+    title = f"{diagnosis.get('health')}: {name_folder(diagnosis)} - assay diagnosis"
+    return _assemble(title, show_diagnosis_summary(diagnosis), found)
+
+
+def _assemble(title: str, summary: Markup, found: list[Section]) -> str:
     links = [tag("li", tag("a", s.title, href=f"#{s.identity}")) for s in found]
     body = tag(
         "body",
         tag(
             "main",
-            show_summary(verdict),
+            summary,
             tag("nav", tag("ul", links), aria_label="Contents") if links else None,
             [_show_section(section) for section in found],
         ),

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import OutputError
-from assay.reports.page import render_html
+from assay.reports.page import render_diagnosis, render_html
 
 __all__ = ["write_report"]
 
 
-def write_report(path: str | Path, verdict: Mapping[str, Any]) -> None:
-    """Render a verdict and put it at `path`, by way of a temporary name beside it.
+def write_report(path: str | Path, content: Mapping[str, Any]) -> None:
+    """Render a verdict or a diagnosis and put it at `path`, by a temporary name beside it.
 
-    verdict: what `Verdict.to_dict()` gives. A report that is there is replaced.
+    content: what `Verdict.to_dict()` or `Diagnosis.to_json()` gives. A report that is there is
+    replaced.
     Raises OutputError where the target can't be written or isn't a file.
     """
     from assay.runtime._rewrite import replace_file
@@ -34,4 +35,5 @@ def write_report(path: str | Path, verdict: Mapping[str, Any]) -> None:
             f"the folder {file.parent} doesn't exist",
             next_step="Create it, or choose another place.",
         )
-    replace_file(file, render_html(verdict).encode("utf-8"))
+    render = render_diagnosis if "health" in content else render_html
+    replace_file(file, render(content).encode("utf-8"))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from assay.reports.section import Section
+from assay.reports.sections.causes import show_causes, show_loss, show_own_errors, show_tried
 from assay.reports.sections.checks import show_all_numbers, show_checks
 from assay.reports.sections.cost import show_cost
 from assay.reports.sections.environment import show_environment
@@ -19,7 +20,7 @@ from assay.reports.sections.positions import show_positions
 from assay.reports.sections.prompts import show_prompts
 from assay.reports.sections.weights import show_weights
 
-__all__ = ["SECTIONS"]
+__all__ = ["DIAGNOSIS_SECTIONS", "SECTIONS"]
 
 SECTIONS: tuple[Callable[[Mapping[str, Any]], Section | None], ...] = (
     show_checks,
@@ -31,4 +32,13 @@ SECTIONS: tuple[Callable[[Mapping[str, Any]], Section | None], ...] = (
     show_environment,
     show_files,
     show_all_numbers,
+)
+
+DIAGNOSIS_SECTIONS: tuple[Callable[[Mapping[str, Any]], Section | None], ...] = (
+    show_causes,
+    show_own_errors,
+    show_layers,
+    show_loss,
+    show_tried,
+    show_environment,
 )

@@ -25,8 +25,11 @@ from assay.reports.section import Section, list_of_mappings
 from assay.reports.tables import fold, simple_table
 from assay.reports.thinning import thin
 
-__all__ = ["show_layers"]
+__all__ = ["plot_layers", "show_layers"]
 
+_STREAM = (
+    "The residual stream after each decoder layer, folder against reference on the same tokens."
+)
 _FEW = 120  # layers that get a dot each
 _NUM_TIPS = 200
 
@@ -50,26 +53,32 @@ class _Layers:
 def show_layers(verdict: Mapping[str, Any]) -> Section | None:
     """Plots of `layers`, and all of them as a table."""
     entries = list_of_mappings(verdict.get("layers"))
-    if not entries:
-        return None
+    return plot_layers(entries, "layers", "Layer by layer", _STREAM) if entries else None
+
+
+def plot_layers(
+    entries: Sequence[Mapping[str, Any]], identity: str, title: str, shown: str
+) -> Section:
+    """A section of layers with `name`, `rel_l2`, and perhaps `corr` and `noise_rel_l2`.
+
+    shown: what the numbers are of, in a sentence.
+    """
     layers = _Layers(
         [str(entry.get("name", "")) for entry in entries],
         [as_float(entry.get("rel_l2")) for entry in entries],
         [as_float(entry.get("corr")) for entry in entries],
         [as_float(entry.get("noise_rel_l2")) for entry in entries],
     )
-    lead = _lead(layers)
+    lead = _lead(layers, shown)
     plot = figure(
-        "layers-plot", "Agreement by layer", _describe(layers), _Drawing(layers).draw,
+        f"{identity}-plot", title, _describe(layers, shown), _Drawing(layers).draw,
         _list_swatches(layers),
     )  # fmt: skip
-    return Section("layers", "Layer by layer", lead, [plot, _list_layers(entries)])
+    return Section(identity, title, lead, [plot, _list_layers(entries)])
 
 
-def _lead(layers: _Layers) -> str:
-    told = [
-        "The residual stream after each decoder layer, folder against reference on the same tokens."
-    ]
+def _lead(layers: _Layers, shown: str) -> str:
+    told = [shown]
     worst = layers.worst
     if worst is not None:
         told.append(
@@ -81,10 +90,10 @@ def _lead(layers: _Layers) -> str:
     return " ".join(told)
 
 
-def _describe(layers: _Layers) -> str:
+def _describe(layers: _Layers, shown: str) -> str:
     """The plot in words: where it begins and ends."""
     found = [(i, value) for i, value in enumerate(layers.rel_l2) if value is not None]
-    told = [_lead(layers)]
+    told = [_lead(layers, shown)]
     if found:
         (first, begin), (last, end) = found[0], found[-1]
         told.append(
