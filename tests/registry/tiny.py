@@ -28,7 +28,9 @@ __all__ = [
     "UNBUILT",
     "VERSION",
     "build",
+    "build_dense",
     "has_type",
+    "list_dense",
     "make_config",
 ]
 
@@ -190,6 +192,15 @@ if OLD:
     }
     FACTS["deepseek_v2"] = {"first_k_dense_replace": 1, "num_experts_per_tok": 2}
 
+# What makes every layer of a type with experts dense.
+DENSE: dict[str, dict[str, Any]] = {
+    "deepseek_v3": {"first_k_dense_replace": 4},
+    "gemma4_text": {"enable_moe_block": False},
+    "granitemoehybrid": {**FACTS["granitemoehybrid"], "num_local_experts": 0},
+    "llama4_text": {"moe_layers": []},
+    "qwen3_moe": {"mlp_only_layers": [0, 1, 2, 3]},
+}
+
 # Models without a class in the automatic mappings: module, class.
 _CLASSES = {
     "qwen3_omni_moe_thinker": ("qwen3_omni_moe", "Qwen3OmniMoeThinkerForConditionalGeneration"),
@@ -267,10 +278,16 @@ EXPERT_TYPES: tuple[str, ...] = tuple(
 )
 
 
-def make_config(model_type: str) -> Any:
-    """Return the tiny config of a type."""
+def list_dense() -> tuple[str, ...]:
+    """Types with experts that a config can make dense, of those that are there."""
+    return tuple(name for name in DENSE if has_type(name))
+
+
+def make_config(model_type: str, facts: dict[str, Any] | None = None) -> Any:
+    """Return the tiny config of a type. facts: instead of those in FACTS."""
     cls = CONFIGS[model_type] if model_type in CONFIGS else _find_config_class(model_type)
-    config = cls(**_merge(_shrink(cls), FACTS.get(model_type, {})))
+    facts = FACTS.get(model_type, {}) if facts is None else facts
+    config = cls(**_merge(_shrink(cls), facts))
     config._attn_implementation = "eager"
     return config
 
@@ -301,8 +318,14 @@ def _shrink(cls: type[PretrainedConfig]) -> dict[str, Any]:
     return facts
 
 
-def _construct(model_type: str) -> torch.nn.Module:
-    config = make_config(model_type)
+def build_dense(model_type: str) -> torch.nn.Module:
+    """Build the tiny model of a type with experts, on the meta device, all its layers dense."""
+    with torch.device("meta"):
+        return _construct(model_type, DENSE[model_type])
+
+
+def _construct(model_type: str, facts: dict[str, Any] | None = None) -> torch.nn.Module:
+    config = make_config(model_type, facts)
     if model_type in _TEXT_ONLY:
         config = config.get_text_config()
         config._attn_implementation = "eager"

@@ -14,7 +14,7 @@ from assay.errors import AssayError
 from assay.spec.model_spec import ModelSpec
 from assay.spec.moe import MoESpec, class_names
 from assay.spec.observed import ObservedLayout, find_experts, observed_expert_layout
-from assay.spec.registry import get_specs, has_spec
+from assay.spec.registry import check_not_broken, get_specs, has_spec
 
 __all__ = [
     "UnsupportedExpertsError",
@@ -40,21 +40,31 @@ def find_model_type(config: Any, module: Any = None) -> str | None:
 
     Asked in this order: the root config, its text config, the module's own config. A config is
     transformers' object or a parsed config.json; the first that names a registered type counts.
+    BrokenSpecError where a type that is asked for has a specs.py that can't be imported.
     """
     text = _read(config, "text_config")
     for candidate in (config, text, getattr(module, "config", None)):
         name = _read(candidate, "model_type")
-        if isinstance(name, str) and has_spec(name):
+        if not isinstance(name, str):
+            continue
+        check_not_broken(name)
+        if has_spec(name):
             return name
     return None
 
 
 def match_moe_block(module: Any, model_type: str | None = None) -> ModelSpec | None:
-    """Return the spec whose MoE block a module is, by the class names in its MRO; else None."""
+    """Return the spec whose MoE block a module is, by the class names in its MRO; else None.
+
+    Where several match, the one whose class is nearest in the MRO, and of those that share that
+    class (they share the layout) the first by name. BrokenSpecError as in find_model_type.
+    """
+    nearest: tuple[int, ModelSpec] | None = None
     for spec in _candidates(model_type):
-        if spec.moe_spec is not None and spec.moe_spec.matches(module):
-            return spec
-    return None
+        distance = spec.moe_spec.find_distance(module) if spec.moe_spec is not None else None
+        if distance is not None and (nearest is None or distance < nearest[0]):
+            nearest = (distance, spec)
+    return nearest[1] if nearest is not None else None
 
 
 def is_moe(module: Any, model_type: str | None = None) -> bool:
@@ -141,6 +151,8 @@ def _is_the_specs(moe: MoESpec, observed: ObservedLayout) -> bool:
 
 
 def _candidates(model_type: str | None) -> Iterator[ModelSpec]:
+    if model_type is not None:
+        check_not_broken(model_type)
     for spec in get_specs():
         if model_type is None or spec.model_type == model_type:
             yield spec
