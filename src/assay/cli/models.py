@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             }
             for spec in get_specs()
         ]
-        broken = [
+        broken: list[dict[str, str]] = [
             {"model_type": name, "where": error.where, "found": error.found}
             for name, error in get_broken_types().items()
         ]
@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
             for row in rows:
                 what = "exports" if row["exports"] else "facts  "
                 print(f"{row['model_type']:<22} {what}  {row['architectures']}")
-            for row in broken:
-                print(f"{row['model_type']:<22} broken   {row['where']}: {row['found']}")
+            for fault in broken:
+                print(f"{fault['model_type']:<22} broken   {fault['where']}: {fault['found']}")
         return 0
     spec = get_spec(args.model_type)
     sheet = {"exports": can_export(spec), **describe(spec)}
