@@ -7,7 +7,19 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["E", "H", "I", "Quantizer", "block", "expert", "fused", "iterable", "name_class", "tree"]
+__all__ = [
+    "LLAMA",
+    "E",
+    "H",
+    "I",
+    "Quantizer",
+    "block",
+    "expert",
+    "fused",
+    "iterable",
+    "name_class",
+    "tree",
+]
 
 E, H, I = 3, 4, 6  # experts, hidden size, width  # noqa: E741
 LLAMA = ("gate_proj", "up_proj", "down_proj")
