@@ -39,6 +39,8 @@ def test_names_from_structure_where_the_layout_is_another() -> None:
     assert get_spec("mixtral").moe_spec.expert_linear_names == MIXTRAL  # type: ignore[union-attr]
     ungated = block("NemotronHMoE", fused(("up_proj", "down_proj"), gated=False))
     assert get_expert_linear_names(ungated, "nemotron_h") == ("up_proj", "down_proj")
+    three = block("NemotronHMoE", fused(LLAMA))
+    assert get_expert_linear_names(three, "nemotron_h") == LLAMA, "more than the spec's"
     other = block("GptOssMLP", fused(("up_proj", "down_proj"), gated=False))
     assert get_expert_linear_names(other, "gpt_oss") == ("up_proj", "down_proj")
 
@@ -166,3 +168,18 @@ def test_precedence_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.spec.matching.get_specs", lambda: (changed,))
     with pytest.raises(NotImplementedError):
         get_expert_linear_names(mixtral, "mixtral")
+
+
+def test_a_fused_spec_must_name_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a container with more parameters than the spec names, all are named, from structure."""
+    spec = get_spec("gemma4_text")
+    moe: Any = spec.moe_spec
+    names = ("down_proj", "up_proj")
+    changed = dataclasses.replace(
+        spec, moe_spec=dataclasses.replace(moe, expert_linear_names=names)
+    )
+    monkeypatch.setattr("assay.spec.matching.get_specs", lambda: (changed,))
+    layer = block("Gemma4TextDecoderLayer", fused(LLAMA))
+    assert get_expert_linear_names(layer, "gemma4_text") == LLAMA
+    layer = block("Gemma4TextDecoderLayer", fused(("up_proj", "down_proj"), gated=False))
+    assert get_expert_linear_names(layer, "gemma4_text") == names

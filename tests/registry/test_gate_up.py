@@ -5,6 +5,7 @@ proves: S9. Every amax here is drawn at random, so that the maximum is neither o
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +17,10 @@ import torch
 from torch import Tensor, nn
 
 import assay.models  # noqa: F401  (registers every spec)
-from assay.spec import sync_moe_gate_up_amax
-from tests.registry.fakes import LLAMA, E, H, I, Quantizer, block, fused, iterable, tree
+from assay.spec import get_spec, sync_moe_gate_up_amax
+from assay.spec.moe import FUSED, FUSED_TRANSPOSED
+from assay.spec.packed_amax import find_packing
+from tests.registry.fakes import LLAMA, E, H, I, Quantizer, block, fused, iterable, name_class, tree
 
 MIXTRAL = ("w1", "w3", "w2")
 
@@ -117,6 +120,10 @@ def test_the_type_comes_from_the_configs() -> None:
     model = make()
     model.mlp.config = mixtral
     assert sync(model) == E
+    own = tree(mixer=quantize(block("NemotronHMoE", iterable(LLAMA))))
+    assert sync(own) == 0
+    own.mixer.config = mixtral
+    assert sync(own) == E, "of mixtral's blocks it is none, so that every pair is tried"
     dense = make(config=SimpleNamespace(model_type="nemotron_h"))
     assert sync(dense) == E, "nobody's, so that every declared pair is tried"
 
@@ -124,12 +131,16 @@ def test_the_type_comes_from_the_configs() -> None:
 def test_a_spec_without_a_pair_is_left_alone() -> None:
     """nemotron_h has no gate. Control: nobody's block with the same linears is changed."""
     names = ("gate_proj", "up_proj", "down_proj")
-    for fake in (iterable(names), fused(("up_proj", "down_proj"), gated=False)):
+    ungated = fused(("up_proj", "down_proj"), gated=False)
+    for fake in (iterable(names), ungated, fused(is_concatenated=True)):
         model = tree(mixer=quantize(block("NemotronHMoE", fake)))
         fake.gate_up_proj_weight_quantizer = Quantizer(torch.rand(E, 2 * I, 1))
         before = snapshot(model)
         assert sync(model, "nemotron_h") == sync(model) == 0
         assert is_same(model, before)
+    control = fused(is_concatenated=True)
+    control.gate_up_proj_weight_quantizer = Quantizer(torch.rand(E, 2 * I, 1))
+    assert sync(tree(mixer=block("FooMoELayer", control))) == 1
     assert sync(tree(mixer=quantize(block("FooMoELayer", iterable(names))))) == E
 
 
@@ -279,11 +290,38 @@ def test_an_amax_that_does_not_fit() -> None:
         assert sync_moe_gate_up_amax(tree(mlp=block("MixtralSparseMoeBlock", container))) == 0
 
 
+def test_what_the_spec_says_fits_what_is_seen() -> None:
+    """Of a spec's fused layouts, those that the module doesn't contradict. Control: none agree."""
+    spec = get_spec("mixtral")
+    assert spec.moe_spec is not None
+    alternating = dataclasses.replace(FUSED_TRANSPOSED, is_concatenated=False)
+    layouts = (("4.57.0", alternating), ("5.0.0", FUSED))
+    both = dataclasses.replace(spec, moe_spec=dataclasses.replace(spec.moe_spec, layouts=layouts))
+    weights = {"gate_up_proj": (E, 2 * I, H // 2), "down_proj": (E, H, I // 2)}  # packed
+    packed = {name: nn.Parameter(torch.zeros(shape)) for name, shape in weights.items()}
+    for experts, axis, concatenated in (
+        (fused(), 1, True),
+        (fused(transposed=True), 2, False),
+        (tree("Experts", **packed), None, None),
+        (tree("Experts", **packed, is_concatenated=False), 2, False),
+        (tree("Experts", **packed, is_concatenated=True), 1, True),
+        (tree("Experts", **packed, is_transposed=True), 2, False),
+    ):
+        packing = find_packing(block("X", experts), both)
+        assert (packing.axis, packing.is_concatenated) == (axis, concatenated)
+        assert find_packing(block("X", fused()), None).is_concatenated is None
+    model = tree(mlp=block("X", tree("Experts", **packed)))
+    model.mlp.experts.gate_up_proj_weight_quantizer = Quantizer(torch.rand(E, 2 * I, 1))  # type: ignore[union-attr]
+    name_class(model.mlp, "FooMoELayer")  # type: ignore[arg-type]
+    with pytest.warns(UserWarning, match="whether the weight is transposed"):
+        assert sync_moe_gate_up_amax(model) == 0
+
+
 def test_gate_and_up_as_two_fused_parameters() -> None:
     """One quantizer each. Control: down's stays."""
     container = fused(LLAMA)
     for name in LLAMA:
-        setattr(container, f"{name}_weight_quantizer", Quantizer(torch.rand(E, 1, 1)))
+        setattr(container, f"{name}_weight_quantizer", Quantizer(torch.rand(E, I, 1)))
     model = tree(mlp=block("Qwen3MoeSparseMoeBlock", container))
     before = snapshot(model)
     assert sync(model) == 1
@@ -316,6 +354,35 @@ def test_dbrx_split_by_projection() -> None:
         assert torch.equal(read(mlp.w2_linear, str(number)), before[path.format("w2")])
     with pytest.warns(UserWarning, match=f"{E} and {E - 1}"):
         assert sync_moe_gate_up_amax(make(E - 1), "dbrx") == 0
+
+
+def test_experts_without_a_gate() -> None:
+    """Rows of up alone are no pair, whatever they are called. Control: with a gate they are."""
+    for names, gated in ((("up_proj", "down_proj"), False), (("fc1", "fc2"), True)):
+        container = fused(names, gated=gated)
+        setattr(container, f"{names[0]}_weight_quantizer", Quantizer(torch.rand(E, I, 1)))
+        model = tree(mlp=block("FooMoELayer", container))
+        before = snapshot(model)
+        if not gated:
+            assert sync(model) == 0
+        else:
+            with pytest.warns(UserWarning, match="alternate"):
+                assert sync_moe_gate_up_amax(model) == 0
+        assert is_same(model, before)
+
+
+def test_experts_that_two_blocks_share() -> None:
+    """Counted once. Control: two blocks of their own count twice."""
+    experts = quantize(iterable(MIXTRAL))
+    first, second = (block("MixtralSparseMoeBlock", experts) for _ in range(2))
+    assert sync(tree(a=first, b=second)) == E
+    container = fused(is_concatenated=True)
+    container.gate_up_proj_weight_quantizer = Quantizer(torch.rand(E, 2 * I, 1))
+    first, second = (block("MixtralSparseMoeBlock", container) for _ in range(2))
+    assert sync(tree(a=first, b=second)) == 1
+    other = quantize(iterable(MIXTRAL))
+    pair = (block("MixtralSparseMoeBlock", held) for held in (experts, other))
+    assert sync(tree(**dict(zip("ab", pair, strict=True)))) == 2 * E
 
 
 def test_half_a_pair_is_none() -> None:

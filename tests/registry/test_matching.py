@@ -83,6 +83,9 @@ def test_the_nearest_base_class_counts() -> None:
     assert match(make("B", type(arctic), type(mixtral))) is get_spec("arctic")
     assert match(make("ArcticMoE", type(mixtral))) is get_spec("arctic")
     assert match(make("MixtralSparseMoeBlock", type(arctic))) is get_spec("mixtral")
+    layer = make("Gemma4TextDecoderLayer")
+    layer.experts = nn.Module()
+    assert match(layer) is get_spec("gemma4"), "of those that share a class, the first by name"
     both = make("A", type(mixtral), type(arctic))
     assert match(both, "arctic") is get_spec("arctic")
 

@@ -56,6 +56,7 @@ def test_numbered_names() -> None:
     experts = nn.ModuleDict({f"expert_{n}": expert() for n in range(12)})
     assert observe(experts).num_experts == 12
     assert find_experts(block("X", experts))[11] is experts["expert_11"]
+    assert observe(nn.ModuleDict({"0_first": expert(), "1_second": expert()})) is None
     assert observe(nn.ModuleDict({"first": expert(), "second": expert()})) is None
 
 
@@ -150,6 +151,14 @@ def test_modules_with_3d_weights() -> None:
     assert (seen.has_gate, seen.is_transposed) == (True, False)
 
 
+@pytest.mark.parametrize("names", [("fc1", "fc2"), ("input_linear", "output_linear")])
+def test_known_names_without_a_block(names: tuple[str, str]) -> None:
+    """A container on its own. Control: under names that nobody knows it shows nothing."""
+    seen = observed_expert_layout(fused(names))
+    assert seen is not None and (seen.names, seen.has_gate, seen.path) == (names, True, "")
+    assert observed_expert_layout(fused(("first", "second"))) is None
+
+
 def test_other_names_of_fused_parameters() -> None:
     """Under `experts` they are named as they stand. Control: elsewhere, 3-D is no expert."""
     held = {
@@ -158,7 +167,8 @@ def test_other_names_of_fused_parameters() -> None:
     }
     seen = observe(tree("X", **held))
     assert (seen.kind, seen.names, seen.num_experts) == ("fused", ("w13", "w2"), E)
-    assert seen.is_transposed is None and seen.is_concatenated is None
+    assert seen.is_transposed is None and seen.is_concatenated is None and seen.has_gate
+    assert not observe(fused(("first", "second"), gated=False)).has_gate
     assert observed_expert_layout(tree("Attention", **held)) is None
     odd = {**held, "w2": nn.Parameter(torch.zeros(E + 1, H, I))}
     assert observe(tree("X", **odd)) is None

@@ -61,10 +61,9 @@ def _is_the_specs(moe: MoESpec, observed: ObservedLayout) -> bool:
     """Whether the spec's names hold for what is observed: the kind, and the names themselves."""
     if observed.kind != moe.layout.kind:
         return False
-    missing = set(moe.expert_linear_names) - set(observed.names)
-    return not missing and (
-        observed.kind != "fused" or len(observed.names) == len(moe.expert_linear_names)
-    )
+    if observed.kind == "fused":
+        return set(moe.expert_linear_names) == set(observed.names)
+    return set(moe.expert_linear_names) <= set(observed.names)
 
 
 def _get(expert: Any, name: str, number: int, block: Any) -> Any:

@@ -113,7 +113,8 @@ def _read_fused(path: str, container: Any) -> ObservedLayout | None:
         if path != "experts" or len(stacked) < 2 or len({s[0] for s in stacked.values()}) > 1:
             return None
         names = tuple(stacked)
-        flags = {"is_transposed": None, **_read_own_flags(container)}
+        flags = _read_flags(container, list(stacked.values()))
+        flags["is_transposed"] = _read_own_flags(container).get("is_transposed")
     count = stacked[names[-1]][0]
     return ObservedLayout(kind="fused", path=path, names=names, num_experts=count, **flags)
 
