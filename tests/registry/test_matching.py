@@ -15,7 +15,7 @@ import assay.models  # noqa: F401  (registers every spec)
 from assay.spec import find_model_type, get_spec, get_specs, is_moe, list_all_possible
 from assay.spec import match_moe_block as match
 from assay.spec.matching import _tuple_fields
-from tests.registry.tiny import OLD, build, build_dense, has_type, list_dense
+from tests.registry.tiny import build, build_dense, has_type, list_dense
 from tests.registry.truth import find_blocks
 
 
@@ -198,8 +198,7 @@ def test_unions_over_all_specs() -> None:
             list_all_possible(field)
 
 
-@pytest.mark.skipif(OLD, reason="a layout of transformers 5")
-def test_another_type_of_the_same_base_is_not_confused() -> None:
+def test_a_real_block_subclassed() -> None:
     """A real block, subclassed as a quantizer does it. proves: S5"""
     model = build("mixtral")
     block: Any = model.get_submodule(next(iter(find_blocks(model))))
