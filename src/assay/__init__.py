@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from assay.graph import ExportOptions
     from assay.pipeline import export
     from assay.runtime import bench, generate, tune
-    from assay.spec import get_spec, get_specs
+    from assay.spec import (
+        get_expert_linear_names,
+        get_experts_list,
+        get_spec,
+        get_specs,
+        is_moe,
+        list_all_possible,
+        match_moe_block,
+        observed_expert_layout,
+        sync_moe_gate_up_amax,
+    )
     from assay.verification import verify_folder as verify
 
 __all__ = [
@@ -32,21 +42,38 @@ __all__ = [
     "diagnose",
     "export",
     "generate",
+    "get_expert_linear_names",
+    "get_experts_list",
     "get_spec",
     "get_specs",
+    "is_moe",
+    "list_all_possible",
+    "match_moe_block",
+    "observed_expert_layout",
     "open_checkpoint",
+    "sync_moe_gate_up_amax",
     "tune",
     "verify",
 ]
 
+_LOOK_UPS = (
+    "get_expert_linear_names",
+    "get_experts_list",
+    "get_spec",
+    "get_specs",
+    "is_moe",
+    "list_all_possible",
+    "match_moe_block",
+    "observed_expert_layout",
+    "sync_moe_gate_up_amax",
+)
 _HOMES = {
+    **{name: ("assay.spec", name) for name in _LOOK_UPS},
     "AssayError": ("assay.errors", "AssayError"),
     "ExportOptions": ("assay.graph", "ExportOptions"),
     "bench": ("assay.runtime", "bench"),
     "export": ("assay.pipeline", "export"),
     "generate": ("assay.runtime", "generate"),
-    "get_spec": ("assay.spec", "get_spec"),
-    "get_specs": ("assay.spec", "get_specs"),
     "open_checkpoint": ("assay.checkpoint", "open_checkpoint"),
     "tune": ("assay.runtime", "tune"),
     "diagnose": ("assay.diagnosis", "diagnose_folder"),
@@ -57,7 +84,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'assay' has no attribute {name!r}")
-    if name in ("get_spec", "get_specs"):
+    if name in _LOOK_UPS:
         importlib.import_module("assay.models")  # registers every spec
     module, attribute = _HOMES[name]
     return getattr(importlib.import_module(module), attribute)

@@ -1,7 +1,4 @@
-"""The registry on real tiny instances of every language model that transformers has.
-
-proves: S5, S6, S7, S8, S13, S14
-"""
+"""Every spec's facts on a real tiny instance of its type. proves: S5, S7, S8, S13, S14"""
 
 from __future__ import annotations
 
@@ -10,63 +7,13 @@ from typing import Any
 
 import pytest
 
-from assay.spec import ModelSpec, get_spec, get_specs, is_moe, match_moe_block
-from tests.registry.blocks import BUILT_TYPES, MOE_TYPES
+from assay.spec import ModelSpec, get_spec, get_specs, match_moe_block
+from tests.registry.blocks import MOE_TYPES
 from tests.registry.checks import check_spec
-from tests.registry.tiny import CAUSAL_TYPES, OLD, UNBUILT, build, has_type
+from tests.registry.tiny import OLD, UNBUILT, build, has_type
 from tests.registry.truth import find_blocks
 
 SPECS = [spec for spec in get_specs() if has_type(spec.model_type)]
-
-# Where is_moe and the derived truth differ, and why. Nothing else may differ.
-DISAGREEMENTS: dict[str, str] = {}
-# MoE blocks that no spec of a registered type knows, and why.
-WITHOUT_SPEC = {
-    "JetMoeMoA": "jetmoe's attention has experts of its own; they are no feed-forward block",
-    "OpenAIPrivacyFilterMLP": "a token classifier, no language model",
-    "SwitchTransformersSparseMLP": "an encoder-decoder whose experts have a capacity",
-    "NllbMoeSparseMLP": "an encoder-decoder whose experts have a capacity",
-}
-
-
-@pytest.mark.parametrize("model_type", BUILT_TYPES)
-def test_is_moe_finds_exactly_the_blocks(model_type: str) -> None:
-    """Every module is asked; the truth comes from parameters alone. proves: S6
-
-    Control: test_the_derived_truth_can_disagree.
-    """
-    model = build(model_type)
-    found = {path for path, module in model.named_modules() if is_moe(module)}
-    there = set(find_blocks(model))
-    if model_type in DISAGREEMENTS:
-        assert found != there, "the table explains what is no disagreement any more"
-        return
-    assert found == there
-    unknown = {
-        type(model.get_submodule(path)).__name__
-        for path in there
-        if match_moe_block(model.get_submodule(path)) is None
-    }
-    assert unknown <= set(WITHOUT_SPEC)
-
-
-def test_most_causal_models_are_built() -> None:
-    """About 190 of the newest release; what isn't built has its reason. proves: S13"""
-    assert len([name for name in CAUSAL_TYPES if name not in UNBUILT]) >= (125 if OLD else 190)
-    for name in UNBUILT:
-        with pytest.raises(Exception):  # noqa: B017, PT011  (whatever it is, it can't be built)
-            build(name)
-
-
-def test_the_derived_truth_can_disagree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without structure and generic names, an unregistered block is missed."""
-    model = build("mixtral")
-    there = set(find_blocks(model))
-    assert there
-    monkeypatch.setattr("assay.spec.matching.get_specs", tuple)
-    monkeypatch.setattr("assay.spec.matching._GENERIC_ENDINGS", ("nothing",))
-    monkeypatch.setattr("assay.spec.matching._ROUTERS", ())
-    assert {path for path, module in model.named_modules() if is_moe(module)} != there
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.model_type)

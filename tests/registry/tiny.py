@@ -25,10 +25,15 @@ __all__ = [
     "EXPERT_TYPES",
     "NUM_EXPERTS",
     "OLD",
+    "SPARSE",
     "UNBUILT",
     "VERSION",
     "build",
+    "build_as",
+    "build_dense",
+    "find_causal_classes",
     "has_type",
+    "list_dense",
     "make_config",
 ]
 
@@ -167,6 +172,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "mamba2": {"num_heads": 4, "head_dim": 16},
     "ministral": {"head_dim": 8},
     "nemotron": {"num_key_value_heads": 2},
+    "nllb-moe": {"encoder_sparse_step": 1, "decoder_sparse_step": 1},
     "nemotron_h": {"moe_latent_size": 16},
     "qwen4_exp_text": _QWEN4,
     "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 16},
@@ -183,12 +189,28 @@ if OLD:
     FACTS |= {
         "dbrx": {"ffn_config": {key: _DBRX[key] for key in _DBRX if key != "hidden_size"}},
         "gpt_oss": {"layer_types": ["full_attention"] * 4},
+        "mllama": {"text_config": {"rope_scaling": {"rope_type": "default"}}},
         "qwen3_vl_moe_text": _MROPE,
         "qwen3_omni_moe_text": _MROPE,
         "qwen3_omni_moe_talker_text": {**_MROPE, "shared_expert_intermediate_size": 16},
+        "transfo-xl": {"cutoffs": [40, 80], "d_embed": 32, "div_val": 1},
         "zamba2": {"layers_block_type": ["mamba", "hybrid"] * 2},
     }
     FACTS["deepseek_v2"] = {"first_k_dense_replace": 1, "num_experts_per_tok": 2}
+
+# What makes every layer of a type with experts dense.
+DENSE: dict[str, dict[str, Any]] = {
+    "deepseek_v3": {"first_k_dense_replace": 4},
+    "gemma4_text": {"enable_moe_block": False},
+    "granitemoehybrid": {**FACTS["granitemoehybrid"], "num_local_experts": 0},
+    "llama4_text": {"moe_layers": []},
+    "qwen3_moe": {"mlp_only_layers": [0, 1, 2, 3]},
+}
+
+# What makes a type sparse that is dense by default.
+SPARSE: dict[str, dict[str, Any]] = {
+    "doge": {"is_moe": True, "num_experts": 36, "num_experts_per_tok": 2},
+}
 
 # Models without a class in the automatic mappings: module, class.
 _CLASSES = {
@@ -204,29 +226,33 @@ _CLASSES = {
 CAUSAL_TYPES: tuple[str, ...] = tuple(sorted(modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES))
 _NEEDS_DATA = ("apertus",)  # can't be constructed on the meta device by transformers 4
 # In transformers 4 these are mapped to a class that takes the text part's config.
-_TEXT_ONLY = ("llama4",) if OLD else ()
+_TEXT_ONLY = ("emu3", "llama4", "mllama") if OLD else ()
 
-# What can't be built here, and why; every entry must be one.
-_OPTIONAL = "needs a package that the tests don't install"
-_NOT_ALONE = "its config needs those of three other models"
-_BY_HAND = "its mapped class can't be built from its config class's defaults"
-UNBUILT: dict[str, str] = {
-    "gemma3n": _OPTIONAL,
-    "musicgen": _NOT_ALONE,
-    "musicgen_melody": _NOT_ALONE,
-    "qwen3_omni_moe": "its thinker and its talker are built as types of their own",
+# What can't be built here: a part of the error, and why it doesn't matter or can't be helped.
+_NOT_ALONE = "it has no size of its own: its config needs those of three other models, all dense"
+UNBUILT: dict[str, tuple[str, str]] = {
+    "gemma3n": ("PIL", "needs a package that the tests don't install; gemma3n_text is built"),
+    "musicgen": ("text_encoder" if OLD else "dropout", _NOT_ALONE),
+    "musicgen_melody": ("text_encoder" if OLD else "dropout", _NOT_ALONE),
+    "qwen3_omni_moe": (
+        "Unrecognized configuration class",
+        "no class for the whole in the automatic mappings; thinker and talker are built",
+    ),
 }
 if OLD:
     UNBUILT |= {
-        "aria": _BY_HAND,
-        "emu3": _BY_HAND,
-        "mllama": _BY_HAND,
-        "phi4_multimodal": _BY_HAND,
-        "qdqbert": _OPTIONAL,
-        "transfo-xl": _BY_HAND,
+        "aria": ("'dict' object", "4.57 leaves its text config a dict; aria_text is built"),
+        "phi4_multimodal": ("image_token_id", "its class needs image and audio configs; dense"),
+        "qdqbert": ("pytorch-quantization", "needs a package that is no longer published; dense"),
     }
 else:
-    UNBUILT |= {"inkling_mm_model": _OPTIONAL, "gemma4_assistant": _BY_HAND}
+    UNBUILT |= {
+        "inkling_mm_model": ("scipy", "needs a package; inkling_text is built"),
+        "gemma4_assistant": (
+            "hidden_size_per_layer_input must be 0",
+            "its config class refuses its own defaults; gemma4_text is built",
+        ),
+    }
 CONFIGS = configuration_auto.CONFIG_MAPPING
 
 
@@ -267,10 +293,16 @@ EXPERT_TYPES: tuple[str, ...] = tuple(
 )
 
 
-def make_config(model_type: str) -> Any:
-    """Return the tiny config of a type."""
+def list_dense() -> tuple[str, ...]:
+    """Types with experts that a config can make dense, of those that are there."""
+    return tuple(name for name in DENSE if has_type(name))
+
+
+def make_config(model_type: str, facts: dict[str, Any] | None = None) -> Any:
+    """Return the tiny config of a type. facts: instead of those in FACTS."""
     cls = CONFIGS[model_type] if model_type in CONFIGS else _find_config_class(model_type)
-    config = cls(**_merge(_shrink(cls), FACTS.get(model_type, {})))
+    facts = FACTS.get(model_type, {}) if facts is None else facts
+    config = cls(**_merge(_shrink(cls), facts))
     config._attn_implementation = "eager"
     return config
 
@@ -301,8 +333,27 @@ def _shrink(cls: type[PretrainedConfig]) -> dict[str, Any]:
     return facts
 
 
-def _construct(model_type: str) -> torch.nn.Module:
-    config = make_config(model_type)
+def build_dense(model_type: str) -> torch.nn.Module:
+    """Build the tiny model of a type with experts, on the meta device, all its layers dense."""
+    return build_as(model_type, DENSE[model_type])
+
+
+def build_as(model_type: str, facts: dict[str, Any]) -> torch.nn.Module:
+    """Build a tiny model on the meta device. facts: instead of those in FACTS."""
+    with torch.device("meta"):
+        return _construct(model_type, facts)
+
+
+def find_causal_classes() -> set[str]:
+    """Names of all classes that say they are causal language models, in any modeling file."""
+    files = (Path(transformers.__file__).parent / "models").glob("*/modeling_*.py")
+    pattern = re.compile(r"^class (\w+(?:ForCausalLM|LMHeadModel))\(", re.MULTILINE)
+    texts = (f.read_text() for f in files if not re.match("modeling_(tf|flax|auto)", f.name))
+    return {name for text in texts for name in pattern.findall(text)}
+
+
+def _construct(model_type: str, facts: dict[str, Any] | None = None) -> torch.nn.Module:
+    config = make_config(model_type, facts)
     if model_type in _TEXT_ONLY:
         config = config.get_text_config()
         config._attn_implementation = "eager"
@@ -314,6 +365,9 @@ def _construct(model_type: str) -> torch.nn.Module:
             module, name = _CLASSES[model_type]
             source = importlib.import_module(f"transformers.models.{module}.modeling_{module}")
             return getattr(source, name)._from_config(config)  # type: ignore[no-any-return]
+        if model_type in _TEXT_ONLY:
+            name = modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type]
+            return getattr(transformers, name)._from_config(config)  # type: ignore[no-any-return]
         auto = AutoModelForCausalLM if model_type in CAUSAL_TYPES else AutoModel
         return auto.from_config(config, attn_implementation="eager")  # type: ignore[no-any-return]
 

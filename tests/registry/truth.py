@@ -45,11 +45,13 @@ def find_expert_parameters(module: torch.nn.Module) -> set[str]:
 
 
 def _has_equal_siblings(module: torch.nn.Module) -> bool:
-    children = [child for name, child in module.named_children() if _NUMBER.search(name)]
-    if len(children) != len(list(module.children())):
-        return False
-    children = [child for child in children if next(child.parameters(), None) is not None]
-    if len(children) != NUM_EXPERTS:
+    held = {
+        name: child
+        for name, child in module.named_children()
+        if next(child.parameters(), None) is not None
+    }
+    children = [child for name, child in held.items() if _NUMBER.search(name)]
+    if len(children) != len(held) or len(children) != NUM_EXPERTS:
         return False
     shapes = {
         tuple((name, tuple(p.shape)) for name, p in child.named_parameters()) for child in children

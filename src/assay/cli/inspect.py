@@ -56,7 +56,7 @@ def _describe_checkpoint(path: Path, *, with_tensors: bool) -> dict[str, Any]:
         try:
             model = resolve_model(checkpoint.config, where=str(path))
         except AssayError as exc:
-            found["spec"] = f"not exportable: {exc.found}"
+            found["spec"] = f"not exportable: {exc.where}: {exc.found}"
         else:
             plan = model.plan
             found["spec"] = {

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.cli.output import add_json_flag, print_json
+
+if TYPE_CHECKING:
+    from assay.spec import ModelSpec
 
 __all__ = ["add_parser", "run"]
 
@@ -27,30 +30,42 @@ def add_parser(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """List the registry or show a spec."""
     import assay.models  # noqa: F401  (registers every spec)
-    from assay.spec import get_spec, get_specs
+    from assay.spec import get_broken_types, get_spec, get_specs
 
     if args.action == "list":
         rows = [
             {
                 "model_type": spec.model_type,
                 "architectures": ", ".join(spec.architectures),
-                "exports": spec.decoder_spec is not None or spec.text_part is not None,
+                "exports": can_export(spec),
             }
             for spec in get_specs()
         ]
+        broken: list[dict[str, str]] = [
+            {"model_type": name, "where": error.where, "found": error.found}
+            for name, error in get_broken_types().items()
+        ]
         if args.json:
-            print_json({"models": rows})
+            print_json({"models": rows, "broken": broken})
         else:
             for row in rows:
                 what = "exports" if row["exports"] else "facts  "
                 print(f"{row['model_type']:<22} {what}  {row['architectures']}")
+            for fault in broken:
+                print(f"{fault['model_type']:<22} broken   {fault['where']}: {fault['found']}")
         return 0
-    sheet = describe(get_spec(args.model_type))
+    spec = get_spec(args.model_type)
+    sheet = {"exports": can_export(spec), **describe(spec)}
     if args.json:
         print_json(sheet)
     else:
         _print_sheet(sheet, "")
     return 0
+
+
+def can_export(spec: ModelSpec) -> bool:
+    """Whether a type has a decoder section, or a text part that has; else it is facts alone."""
+    return spec.decoder_spec is not None or spec.text_part is not None
 
 
 def describe(value: Any) -> Any:

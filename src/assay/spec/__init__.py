@@ -1,13 +1,15 @@
 """What is known about a model: frozen data, one registry, its resolution and its look-ups."""
 
 from assay.spec.config import NEUTRAL_KEYS, ModelConfig
+from assay.spec.expert_names import (
+    UnsupportedExpertsError,
+    get_expert_linear_names,
+    get_experts_list,
+)
 from assay.spec.export_section import ExportSpec, PqsFuseRule
 from assay.spec.gate_up import sync_moe_gate_up_amax
 from assay.spec.matching import (
-    UnsupportedExpertsError,
     find_model_type,
-    get_expert_linear_names,
-    get_experts_list,
     is_moe,
     list_all_possible,
     match_moe_block,

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from assay.spec.matching import find_model_type, is_moe, list_all_possible, match_moe_block
 from assay.spec.observed import find_experts, observed_expert_layout
+from assay.spec.packed_amax import PackedAmax, find_packing
 
 __all__ = ["WeightQuantizer", "sync_moe_gate_up_amax"]
 
@@ -30,28 +31,30 @@ class WeightQuantizer(Protocol):
 def sync_moe_gate_up_amax(model: Any, model_type: str | None = None) -> int:
     """Give gate and up of every expert the elementwise maximum of their weight amax.
 
-    model: any module tree with `named_modules`. model_type: None to read it from the model's
-    config. A spec whose gate_up_pair is None is left alone; where no spec knows the block, every
-    declared pair is tried. Quantizers without an amax are left alone, those on the meta device
-    with a warning. Returns how many pairs were changed.
+    model: any module tree with `named_modules`. model_type: None to read it from the configs, as
+    find_model_type does. A spec whose gate_up_pair is None is left alone; where no spec knows the
+    block, every declared pair is tried. Shared experts and dense MLPs are left alone. Where no
+    quantizer of a pair has an amax there is nothing to do; one on the meta device, one without
+    its partner, and one of which nobody knows where the gate's rows are, stay as they are, with a
+    warning. Returns how many pairs (or fused parameters) were given their maximum.
     """
-    if model_type is None:
-        model_type = find_model_type(getattr(model, "config", None))
+    root = getattr(model, "config", None)
     changed = 0
     done: set[int] = set()
     for path, module in model.named_modules():
-        if not is_moe(module, model_type):
+        name = find_model_type(root, module) if model_type is None else model_type
+        if not is_moe(module, name):
             continue
-        pairs = _find_pairs(module, model_type)
+        pairs = _find_pairs(module, name)
         for pair in pairs:
-            for gate, up in _find_quantizers(module, pair):
-                if id(gate) not in done:
+            for where, gate, up in _find_quantizers(module, pair):
+                if gate is not None and up is not None and id(gate) not in done:
                     done.add(id(gate))
-                    changed += _sync(gate, up, f"{path}: {pair[0]} and {pair[1]}")
+                    changed += _sync(gate, up, f"{path}: {where}", pair)
         for quantizer in _find_packed(module) if pairs else ():
             if id(quantizer) not in done:
                 done.add(id(quantizer))
-                changed += _sync_packed(quantizer, module, path)
+                changed += _sync_packed(quantizer, module, name, path)
     return changed
 
 
@@ -64,21 +67,23 @@ def _find_pairs(module: Any, model_type: str | None) -> Sequence[Pair]:
     return () if pair is None else (pair,)
 
 
-def _find_quantizers(module: Any, pair: Pair) -> Iterator[tuple[Any, Any]]:
-    """Yield (gate's, up's) quantizer for every expert of a block that has both."""
-    experts = getattr(module, "experts", module)
-    for expert in find_experts(module):
+def _find_quantizers(module: Any, pair: Pair) -> Iterator[tuple[str, Any, Any]]:
+    """Yield where, and (gate's, up's) quantizer, for every expert of a block that has both."""
+    for number, expert in enumerate(find_experts(module)):
         gate, up = (getattr(expert, name, None) for name in pair)
         if gate is not None and up is not None:
-            yield (
-                getattr(gate, "weight_quantizer", None),
-                getattr(up, "weight_quantizer", None),
-            )
+            first, second = (getattr(linear, "weight_quantizer", None) for linear in (gate, up))
+            yield f"expert {number}", first, second
+    experts = getattr(module, "experts", module)
     for container in (experts, getattr(experts, "mlp", None)):
         if container is None:
             continue
         gates, ups = (_of_container(container, name) for name in pair)
-        yield from zip(gates, ups, strict=True) if len(gates) == len(ups) else ()
+        if gates and ups and len(gates) != len(ups):
+            _warn(f"{pair[0]} and {pair[1]} have {len(gates)} and {len(ups)} quantizers")
+            continue
+        for number, (gate, up) in enumerate(zip(gates, ups, strict=False)):
+            yield f"expert {number}" if len(gates) > 1 else "all experts", gate, up
 
 
 def _of_container(container: Any, name: str) -> list[Any]:
@@ -96,57 +101,48 @@ def _of_container(container: Any, name: str) -> list[Any]:
 def _find_packed(module: Any) -> list[Any]:
     """The quantizers of a parameter that holds gate and up together."""
     observed = observed_expert_layout(module)
-    if observed is None or observed.kind != "fused" or observed.is_concatenated is None:
+    if observed is None or observed.kind != "fused" or len(observed.names) != 2:
+        return []
+    if not observed.has_gate:
         return []
     container = getattr(module, observed.path) if observed.path else module
     return [q for q in _of_container(container, observed.names[0]) if q is not None]
 
 
-def _sync_packed(quantizer: Any, module: Any, path: str) -> int:
-    """Give the gate's and the up's part of one amax their maximum; one number is shared already."""
+def _sync_packed(quantizer: Any, module: Any, model_type: str | None, path: str) -> int:
+    """Give the gate's and the up's part of one amax their maximum."""
     amax = getattr(quantizer, "amax", None)
-    if amax is None or _count(amax) == 1:
+    if amax is None:
         return 0
-    if _is_meta(amax):
-        _warn(f"{path}: amax is on the meta device and stays as it is")
+    packing = find_packing(module, match_moe_block(module, model_type))
+    packed = PackedAmax(amax, packing)
+    if packed.is_shared:
         return 0
-    observed = observed_expert_layout(module)
-    assert observed is not None
-    container = getattr(module, observed.path) if observed.path else module
-    held = getattr(container, observed.names[0])
-    rows = getattr(held, "weight", held).shape[2 if observed.is_transposed else 1]
-    axes = [axis for axis, size in enumerate(amax.shape) if size == rows]
-    if len(axes) != 1:
-        _warn(f"{path}: amax {tuple(amax.shape)} doesn't show {rows} rows, and stays as it is")
+    problem = "is on the meta device" if _is_meta(amax) else packed.problem
+    if problem:
+        _warn(f"{path}: the amax of {packing.name} {problem}, and stays as it is")
         return 0
-    half = rows // 2
-    parts = (
-        (slice(0, half), slice(half, rows))
-        if observed.is_concatenated
-        else (slice(0, rows, 2), slice(1, rows, 2))
-    )
-    gate, up = ((slice(None),) * axes[0] + (part,) for part in parts)
-    largest = amax[gate].maximum(amax[up])
-    changed = amax.clone()
-    changed[gate] = largest
-    changed[up] = largest
-    quantizer.amax = changed
+    quantizer.amax = packed.give_maximum()
     return 1
 
 
-def _sync(gate: Any, up: Any, where: str) -> int:
+def _sync(gate: Any, up: Any, where: str, pair: Pair) -> int:
     first, second = getattr(gate, "amax", None), getattr(up, "amax", None)
+    if first is None and second is None:
+        return 0
+    problem = ""
     if first is None or second is None:
+        lacking, has = pair if first is None else pair[::-1]
+        problem = f"{lacking} has no amax, {has} has one"
+    elif _is_meta(first) or _is_meta(second):
+        problem = f"the amax of {pair[0]} and {pair[1]} is on the meta device"
+    elif tuple(first.shape) != tuple(second.shape):
+        shapes = f"{tuple(first.shape)} and {tuple(second.shape)}"
+        problem = f"the amax of {pair[0]} and {pair[1]} has the shapes {shapes}"
+    if problem:
+        _warn(f"{where}: {problem}, and stays as it is")
         return 0
-    if _is_meta(first) or _is_meta(second):
-        _warn(f"{where}: amax is on the meta device and stays as it is")
-        return 0
-    if tuple(first.shape) != tuple(second.shape):
-        _warn(
-            f"{where}: amax has the shapes {tuple(first.shape)} and {tuple(second.shape)}, "
-            "and stays as it is"
-        )
-        return 0
+    assert first is not None and second is not None
     largest = first.maximum(second.to(first.device))
     gate.amax = largest
     up.amax = largest.clone().to(second.device)
@@ -157,12 +153,6 @@ def _is_meta(tensor: Any) -> bool:
     return getattr(getattr(tensor, "device", None), "type", "") == "meta"
 
 
-def _count(tensor: Any) -> int:
-    count = 1
-    for size in tensor.shape:
-        count *= int(size)
-    return count
-
-
 def _warn(text: str) -> None:
+    """Warn as if from the line that called sync_moe_gate_up_amax."""
     warnings.warn(text, stacklevel=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -120,7 +121,8 @@ class MoESpec:
     """The mixture of experts of one model type.
 
     block_names: classes of the block (router and experts), in any release. Several may share a
-    layout. expert_linear_names: the experts' linears (or fused parameters) in the spec's own
+    layout. needs: a child without which an instance is no block, where its class also serves dense
+    layers. expert_linear_names: the experts' linears (or fused parameters) in the spec's own
     layout, the one of the oldest release: `layouts[0]`. gate_up_pair: the linears that engines
     fuse, gate first; None where there is no such pair. layouts: (release since which, layout),
     oldest first; "remote_code" for code that comes with the checkpoint. unsupported: why lists of
@@ -139,6 +141,7 @@ class MoESpec:
     shared: SharedExpert | None = None
     sparse_layers: SparseLayers = SparseLayers()
     output_norm: Norm | None = None
+    needs: str | None = None
     unsupported: str | None = None
 
     @property
@@ -157,10 +160,20 @@ class MoESpec:
         Names are compared whole, so that a quantized subclass matches through its base class and
         nothing matches by a part of its name.
         """
-        names = {name.lower() for name in self.block_names}
-        return not names.isdisjoint(class_names(module))
+        return self.find_distance(module) is not None
+
+    def find_distance(self, module: object) -> int | None:
+        """Return how far up the module's MRO the block stands (0 is its own class), else None."""
+        if self.needs is not None and getattr(module, self.needs, None) is None:
+            return None
+        places = (i for i, name in enumerate(class_names(module)) if name in self._lower_names)
+        return next(places, None)
+
+    @functools.cached_property
+    def _lower_names(self) -> frozenset[str]:
+        return frozenset(name.lower() for name in self.block_names)
 
 
-def class_names(module: object) -> frozenset[str]:
-    """Lower-case names of the classes in a module's MRO."""
-    return frozenset(cls.__name__.lower() for cls in type(module).__mro__)
+def class_names(module: object) -> tuple[str, ...]:
+    """Lower-case names of the classes in a module's MRO, its own first."""
+    return tuple(cls.__name__.lower() for cls in type(module).__mro__)

@@ -45,7 +45,7 @@ def resolve_model(
     if spec.decoder_spec is None or spec.runtime_spec is None:
         raise UnknownArchitectureError(
             f"model_type {spec.model_type!r}",
-            "its spec has no decoder section yet",
+            "it can't be exported yet: its spec holds facts, and no decoder section",
             next_step="`assay models list` shows which types can be exported.",
         )
     assert spec.config_spec is not None

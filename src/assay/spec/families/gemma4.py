@@ -23,6 +23,7 @@ __all__ = ["GEMMA4_MOE"]
 
 GEMMA4_MOE = MoESpec(
     block_names=("Gemma4TextDecoderLayer",),
+    needs="experts",
     expert_linear_names=FUSED_NAMES,
     gate_up_pair=GATE_UP,
     layouts=ONLY_FUSED,
