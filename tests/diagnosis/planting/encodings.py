@@ -30,6 +30,8 @@ def _edit(which: int, change: Callable[[Array], Array], *, one: bool) -> Callabl
                 name = node.input[_INPUTS[node.op_type][which]] if node.op_type in _INPUTS else ""
                 if not name or name in done or name not in stored:
                     continue
+                if which == 0 and any(a.name == "bits" and a.i != 4 for a in node.attribute):
+                    continue
                 if one and not any(part in f"{node.name} {name}" for part in _ONE):
                     continue
                 done.add(name)

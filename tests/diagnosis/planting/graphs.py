@@ -57,9 +57,11 @@ def _attribute(name: str, value: Any, *, one: bool, needs: str = "") -> Callable
 
 
 def _eps(model: Any) -> None:
-    """One norm of layer 1, the first after its attention."""
-    nodes = _nodes(model, *_NORMS)
-    _set(nodes[3], "epsilon", 1e-2)
+    """One norm of layer 1."""
+    named = [n for n in _nodes(model, *_NORMS) if any(p in n.name for p in ("layers.1", "h.1."))]
+    if not named:
+        raise NothingError
+    _set(named[0], "epsilon", 1e-2)
 
 
 def _activation(model: Any) -> None:
@@ -134,16 +136,13 @@ def _mask(model: Any) -> None:
     model.graph.node.insert(1, filled)
 
 
-def _position(model: Any) -> None:
-    """Cos and sin tables one position off in one of the two."""
-    names = {t.name: t for t in model.graph.initializer}
-    nodes = _nodes(model, "GroupQueryAttention", "RotaryEmbedding")
-    tables = [n for node in nodes for n in node.input if n in names and "sin" in n.lower()]
-    if not tables:
-        raise NothingError
-    tensor = names[tables[0]]
-    array = np.roll(numpy_helper.to_array(tensor), 1, 0)
-    tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+def _cos_and_sin(model: Any) -> None:
+    """Cos and sin tables in each other's place."""
+    for node in _nodes(model, "GroupQueryAttention", "RotaryEmbedding"):
+        first = 7 if node.op_type == "GroupQueryAttention" else 2 if node.domain else 1
+        if len(node.input) <= first + 1 or not node.input[first]:
+            raise NothingError
+        node.input[first], node.input[first + 1] = node.input[first + 1], node.input[first]
 
 
 ATTENTION = "attn|attention"
@@ -225,5 +224,5 @@ GRAPH_FAULTS = (
         plant=_edit(_scaled("Mul", "1.mlp.down_proj")),
     ),
     Fault("padding seen", ("left_padding",), "mask", plant=_edit(_mask)),
-    Fault("sine table one position off", ("rope_table", "rope_sine"), "", plant=_edit(_position)),
+    Fault("cos and sin exchanged", ("rope_direction",), "", plant=_edit(_cos_and_sin)),
 )

@@ -6,14 +6,21 @@ is looked for on a grid, then between its neighbours.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assay.diagnosis.causes.masks import change_mask
 from assay.diagnosis.causes.norms import change_eps, find_norms
-from assay.diagnosis.causes.positions import inverse_frequencies, replace_table
+from assay.diagnosis.causes.positions import (
+    change_theta,
+    make_table,
+    read_parameters,
+    replace_table,
+)
 from assay.diagnosis.causes.scales import MULTIPLIERS, find_multiplier, place_of
 from assay.diagnosis.causes.sites import (
     find_attentions,
@@ -27,6 +34,7 @@ from assay.diagnosis.hypothesis import (
     Variant,
     attribute,
     generalize,
+    group_by_site,
     hooked,
     list_layers,
 )
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES", "Family", "fit"]
 
 _EVALUATIONS = 24
+_BRANCHES = ("self_attn", "mlp")
+_POST_NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
@@ -103,43 +113,84 @@ def _grid(low: float, high: float, factor: float) -> tuple[float, ...]:
 
 
 def _eps(model: torch.nn.Module) -> Iterator[Family]:
-    norms = list(find_norms(model).values())
+    norms = find_norms(model)
     layers = list_layers(model)
-    if norms and layers:
+    final = next((n for n in reversed(norms) if not n.startswith(tuple(p for p, _ in layers))), "")
+    everywhere = {generalize(layers[0][0]): list(norms.values())} if norms and layers else {}
+    for place, group in (everywhere | group_by_site(list(norms.items()))).items():
         yield Family(
             _NORM_EPS,
-            generalize(layers[0][0]),
+            place,
             "eps",
             _grid(1e-13, 1.0, 10.0),
-            lambda eps: attribute(change_eps(norms, eps)),
-            elsewhere="model.norm",
+            partial(_set_eps, group),
+            elsewhere=final,
         )
+
+
+def _set_eps(norms: list[Any], eps: float) -> Change:
+    return attribute(change_eps(norms, eps))
 
 
 def _theta(model: torch.nn.Module) -> Iterator[Family]:
     place = place_attention(model)
     for name, module in find_rotaries(model):
         for table in list_tables(module):
-            for hypothesis, what, grid, change in (
-                (_ROPE_THETA, "theta", _grid(100.0, 1.2e8, 2.0), _turn(module, table)),
-                (
-                    _ROPE_SCALING,
-                    "positions times",
-                    _grid(1 / 64, 16.0, 2.0),
-                    _stretch(module, table),
-                ),
-            ):
-                yield Family(hypothesis, place, what, grid, change, shared=name)
-
-
-def _turn(module: Any, table: str) -> Callable[[float], Change]:
-    like = module._buffers[table]
-    return lambda theta: replace_table(module, table, inverse_frequencies(theta, like), None)
+            yield Family(
+                _ROPE_THETA,
+                place,
+                "theta",
+                _grid(100.0, 1.2e8, 2.0),
+                partial(change_theta, module, table),
+                shared=name,
+            )
+            yield Family(
+                _ROPE_SCALING,
+                place,
+                "positions times",
+                _grid(2**-6, 16.0, 2.0),
+                _stretch(module, table),
+                shared=name,
+            )
+            yield from _entries(place, name, module, table)
 
 
 def _stretch(module: Any, table: str) -> Callable[[float], Change]:
     like = module._buffers[table]
     return lambda factor: replace_table(module, table, like * factor, None)
+
+
+def _entries(place: str, name: str, module: Any, table: str) -> Iterator[Family]:
+    """Numbers of rope_parameters."""
+    kind = table.removesuffix("inv_freq").removesuffix("_")
+    own = read_parameters(module, kind)
+    for entry, value in own.items():
+        positive = isinstance(value, (int, float)) and not isinstance(value, bool) and value > 0
+        if entry == "rope_theta" or not positive or make_table(module, kind, own) is None:
+            continue
+        yield Family(
+            _ROPE_SCALING,
+            place,
+            f"{entry} of rope_parameters",
+            _grid(value / 16, value * 16, 2.0),
+            partial(_change_entry, module, table, entry),
+            whole=isinstance(value, int),
+            shared=name,
+        )
+
+
+def _change_entry(module: Any, table: str, entry: str, value: float) -> Change:
+    kind = table.removesuffix("inv_freq").removesuffix("_")
+    own = read_parameters(module, kind)
+    as_own = int(value) if isinstance(own[entry], int) else value
+    made = make_table(module, kind, {**own, entry: as_own})
+    return replace_table(module, table, *made) if made else _refuse
+
+
+@contextlib.contextmanager
+def _refuse() -> Iterator[None]:
+    raise ValueError("transformers makes no table of it")
+    yield
 
 
 def _attention(model: torch.nn.Module) -> Iterator[Family]:
@@ -215,9 +266,17 @@ def _outputs(model: torch.nn.Module) -> Iterator[Family]:
         if end is not None:
             sites[paths[id(end)]] = [end]
     for place, modules in sites.items():
-        yield Family(
-            _OUTPUT_SCALE, place, "output times", _grid(1 / 256, 256.0, 2.0), _scale(modules)
-        )
+        yield _scaled(place, modules)
+    parts = {name: modules for place, modules in sites.items() if (name := place.rsplit(".")[-1])}
+    for names in (_BRANCHES, _POST_NORMS):
+        both = [parts[name] for name in names if name in parts]
+        if len(both) == 2:
+            parent = next(iter(sites)).rsplit(".", 1)[0]
+            yield _scaled(f"{parent}.{{{','.join(names)}}}", [m for some in both for m in some])
+
+
+def _scaled(place: str, modules: list[Any]) -> Family:
+    return Family(_OUTPUT_SCALE, place, "output times", _grid(1 / 256, 256.0, 2.0), _scale(modules))
 
 
 def _scale(modules: list[Any]) -> Callable[[float], Change]:

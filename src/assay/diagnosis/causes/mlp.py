@@ -37,12 +37,14 @@ def _find_activations(model: torch.nn.Module) -> list[tuple[str, Any, str]]:
 
 def _activation(model: torch.nn.Module) -> Iterator[Variant]:
     import torch
+    from torch.nn import functional
     from transformers.activations import ACT2FN
 
     places = _find_activations(model)
     probe = torch.linspace(-4, 4, 33)
-    for name in (*_LIKELY, *_LIKELY_MORE) if places else ():
-        other = ACT2FN[name]
+    likely = {name: ACT2FN[name] for name in (*_LIKELY, *_LIKELY_MORE)}
+    likely |= {"x * tanh(x)": lambda x: x * torch.tanh(x), "hardswish": functional.hardswish}
+    for name, other in likely.items() if places else ():
         path, owner, attribute_name = places[0]
         if torch.allclose(other(probe), getattr(owner, attribute_name)(probe), atol=1e-7):
             continue

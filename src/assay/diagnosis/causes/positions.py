@@ -12,7 +12,15 @@ from assay.diagnosis.hypothesis import Change, Hypothesis, Variant, rolled, toge
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CAUSES", "inverse_frequencies", "own_theta", "replace_table"]
+__all__ = [
+    "CAUSES",
+    "change_theta",
+    "inverse_frequencies",
+    "make_table",
+    "own_theta",
+    "read_parameters",
+    "replace_table",
+]
 
 _LIKELY_THETA = (10000.0, 500000.0, 1000000.0)
 
@@ -44,23 +52,32 @@ def _theta(model: torch.nn.Module) -> Iterator[Variant]:
     ]
     for name, module, table in tables:
         place = name if table == "inv_freq" else f"{name} ({table.removesuffix('_inv_freq')})"
-        current = module._buffers[table]
-        own = own_theta(current, model.config)
+        own = own_theta(module._buffers[table], model.config)
         near = [shift(own) for _, shift in _NEAR]
         for theta in dict.fromkeys((*_LIKELY_THETA, *near)):
-            if theta != own and _differs(current, inverse_frequencies(theta, current)):
-                change = replace_table(module, table, inverse_frequencies(theta, current), None)
-                yield _turn(model, place, f"theta {theta:g}", change)
+            if theta != own:
+                yield _turn(model, place, f"theta {theta:g}", change_theta(module, table, theta))
     for what, shift in _NEAR if len(tables) > 1 else ():
         changes = [_shift(m, t, model.config, shift) for _, m, t in tables]
         shared = ", ".join(dict.fromkeys(name for name, _, _ in tables))
         yield _turn(model, shared, f"every theta {what}", together(changes))
 
 
-def _shift(module: Any, table: str, config: Any, shift: Callable[[float], float]) -> Change:
+def change_theta(module: Any, table: str, theta: float) -> Change:
+    """Another base for a table, scaled as the table is."""
+    kind = table.removesuffix("inv_freq").removesuffix("_")
+    own = read_parameters(module, kind)
     current = module._buffers[table]
-    theta = shift(own_theta(current, config))
+    plain = inverse_frequencies(own_theta(current, module.config), current)
+    if _differs(current, plain):
+        made = make_table(module, kind, {**own, "rope_theta": theta})
+        if made is not None:
+            return replace_table(module, table, *made)
     return replace_table(module, table, inverse_frequencies(theta, current), None)
+
+
+def _shift(module: Any, table: str, config: Any, shift: Callable[[float], float]) -> Change:
+    return change_theta(module, table, shift(own_theta(module._buffers[table], config)))
 
 
 def _turn(model: torch.nn.Module, rotary: str, what: str, change: Change) -> Variant:
@@ -110,7 +127,7 @@ def _facets(model: torch.nn.Module) -> Iterator[Variant]:
             kind = table.removesuffix("inv_freq").removesuffix("_")
             own = read_parameters(module, kind)
             for key, changed in _change_entries(own):
-                made = _make_table(module, kind, {**own, **changed})
+                made = make_table(module, kind, {**own, **changed})
                 if made is None:
                     continue
                 frequencies, factor = made
@@ -150,7 +167,7 @@ def _change_entries(own: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
         yield "original_max_position_embeddings", {"original_max_position_embeddings": doubled}
 
 
-def _make_table(module: Any, kind: str, parameters: dict[str, Any]) -> tuple[Any, float] | None:
+def make_table(module: Any, kind: str, parameters: dict[str, Any]) -> tuple[Any, float] | None:
     """Frequencies and factor as transformers computes them; None where it can't."""
     import copy
 

@@ -12,6 +12,7 @@ from assay.diagnosis.hypothesis import (
     Hypothesis,
     Variant,
     attribute,
+    hooked,
     together,
 )
 
@@ -91,6 +92,24 @@ def _flipped(model: torch.nn.Module) -> Iterator[Variant]:
         yield Variant(place_attention(model), "rotated although it isn't", attribute(targets))
 
 
+def _tables(model: torch.nn.Module) -> Iterator[Variant]:
+    """Cos and sin in each other's place, or turned the other way round."""
+
+    def exchanged(_: Any, __: Any, ___: Any, output: Any) -> Any:
+        cos, sin = output
+        return sin, cos
+
+    def backwards(_: Any, __: Any, ___: Any, output: Any) -> Any:
+        cos, sin = output
+        return cos, -sin
+
+    rotaries = find_rotaries(model)
+    for what, hook in (("cos and sin exchanged", exchanged), ("turned backwards", backwards)):
+        if rotaries:
+            change = hooked([(module, hook) for _, module in rotaries])
+            yield Variant(place_attention(model), what, change, shared=rotaries[0][0])
+
+
 def _width(model: torch.nn.Module) -> Iterator[Variant]:
     """The whole head rotated where the model rotates a part."""
     attentions = [m for _, m in find_attentions(model)]
@@ -136,6 +155,12 @@ CAUSES = (
         "a large error that grows with the position",
         "rotate the pairs that the model rotates, or permute q and k rows once",
         _pairing,
+    ),
+    Hypothesis(
+        "rope_direction",
+        "a large error in attention",
+        "q * cos + rotate_half(q) * sin, with cos and sin of the position",
+        _tables,
     ),
     Hypothesis("rope_missing", "token order hardly matters", "rotate q and k", _no_rope),
     Hypothesis(
