@@ -5,11 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.cli.output import add_json_flag, print_json
 from assay.errors import AssayError, RuntimeFolderError
+
+if TYPE_CHECKING:
+    from assay.checkpoint import Checkpoint
 
 __all__ = ["add_parser", "run"]
 
@@ -33,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
     else:
+        found.get("experts", {}).pop("groups", None)  # thousands of lines for some models
         _print_lines(found, indent="")
     return 0
 
@@ -67,9 +72,40 @@ def _describe_checkpoint(path: Path, *, with_tensors: bool) -> dict[str, Any]:
                 "tied_head": plan.head.tied,
                 "runtime_model_type": model.genai_model_type,
             }
+        if (experts := _describe_experts(checkpoint, path)) is not None:
+            found["experts"] = experts
         if with_tensors:
             found["tensors"] = {info.name: f"{info.dtype} {list(info.shape)}" for info in infos}
     return found
+
+
+def _describe_experts(checkpoint: Checkpoint, path: Path) -> dict[str, Any] | None:
+    """How the experts lie in the files; None for a model without any."""
+    from assay.spec import find_model_type, get_spec, group_expert_tensors
+
+    name = find_model_type(checkpoint.config)
+    if name is None or get_spec(name).moe_spec is None:
+        return None
+    shapes = {info.name: info.shape for info in checkpoint.tensors.values()}
+    try:
+        found = group_expert_tensors(checkpoint.config, shapes, where=str(path))
+    except AssayError as exc:
+        return {"error": f"{exc.where}: {exc.found}", "expected": exc.expected}
+    if found.files is None:
+        return {"error": "no tensor has a name under which this type's experts are published"}
+    parts = sorted({part for group in found.groups for part in group.tensors})
+    return {
+        "num_experts": found.num_experts,
+        "layers": list(found.layers),
+        "beyond_the_last_layer": list(found.beyond),
+        "gate_up": list(found.files.gate_up),
+        "down": found.files.down,
+        "layout": found.files.layout.kind,
+        "parts": parts,
+        "num_tensors": sum(len(group.tensors) for group in found.groups),
+        "unaccounted": list(found.unaccounted),
+        "groups": [asdict(group) for group in found.groups],
+    }
 
 
 def _describe_folder(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What is known about a model: frozen data, one registry, its resolution and its look-ups."""
 
 from assay.spec.config import NEUTRAL_KEYS, ModelConfig
+from assay.spec.expert_files import ExpertFilesFound, ExpertGroup, group_expert_tensors
 from assay.spec.expert_names import (
     UnsupportedExpertsError,
     get_expert_linear_names,
@@ -34,6 +35,8 @@ __all__ = [
     "BrokenSpecError",
     "ConfigSpec",
     "DecoderPlan",
+    "ExpertFilesFound",
+    "ExpertGroup",
     "ExpertLayout",
     "ExportSpec",
     "MoESpec",
@@ -53,6 +56,7 @@ __all__ = [
     "get_experts_list",
     "get_spec",
     "get_specs",
+    "group_expert_tensors",
     "is_moe",
     "list_all_possible",
     "match_moe_block",

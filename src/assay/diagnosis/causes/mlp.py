@@ -48,8 +48,18 @@ def _activation(model: torch.nn.Module) -> Iterator[Variant]:
         path, owner, attribute_name = places[0]
         if torch.allclose(other(probe), getattr(owner, attribute_name)(probe), atol=1e-7):
             continue
-        targets: list[tuple[Any, str, Any]] = [(o, a, other) for _, o, a in places]
+        targets = [_retarget(o, a, other) for _, o, a in places]
         yield Variant(generalize(path), f"{name} instead", attribute(targets))
+
+
+def _retarget(owner: Any, name: str, function: Any) -> tuple[Any, str, Any]:
+    """What to set so that an activation computes another function; modules keep their place."""
+    import torch
+
+    own = getattr(owner, name)
+    return (
+        (own, "forward", function) if isinstance(own, torch.nn.Module) else (owner, name, function)
+    )
 
 
 def _exchanged(model: torch.nn.Module) -> Iterator[Variant]:
