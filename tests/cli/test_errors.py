@@ -217,7 +217,7 @@ sys.exit(main(sys.argv[1:]))
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (0, 0)], ids=str
 )
 def test_a_signal_leaves_nothing(number: int, code: int, llama: Path, room: Path) -> None:
-    """Ctrl-C or kill, many times over, while writing. proves: B11, B12. Control: signal 0, which is none."""
+    """Ctrl-C or kill, many times over. proves: B11, B12. Control: signal 0, which is none."""
     command = [sys.executable, "-c", INTERRUPTING, str(int(number)), "export", "-m", str(llama)]
     command += ["--no-load", "--no-verify", "-o", str(room / "a" / "out")]
     ended = subprocess.run(command, capture_output=True, text=True)

@@ -10,9 +10,9 @@ import torch
 from assay.errors import DependencyError, OptionError, UnjudgedError
 from assay.verification import load_reference
 from assay.verification.reference import (
-    in_float64,
     _forward,
     find_window,
+    in_float64,
     run_half,
     run_logits,
     run_with_noise,

@@ -91,7 +91,8 @@ def _write_layers(variant: Variant, layers: list[int], touched: set[int]) -> str
     if touched <= set(layers) and (len(layers) > 1 or variant.shared):
         return variant.shared or place
     if len(layers) == 1:
-        return place.replace("*", str(layers[0]), 1)
+        return ", ".join(p.replace("*", str(layers[0]), 1) for p in place.split(", "))
     listed = [str(layer) for layer in layers[:_MOST_LISTED]]
     more = ",..." if len(layers) > _MOST_LISTED else ""
-    return place.replace("*", "{" + ",".join(listed) + more + "}", 1)
+    numbers = "{" + ",".join(listed) + more + "}"
+    return ", ".join(p.replace("*", numbers, 1) for p in place.split(", "))

@@ -26,6 +26,7 @@ _MOST_FAULTS = 3  # in one segment
 _BEAM = 6
 _SAMPLE = 4
 _DEEP_SAMPLES = 2
+_FITTED = 2
 _SLACK, _TINY = 4.0, 1e-3
 
 
@@ -95,8 +96,9 @@ def search(
                 steps = _extend(isolation, catalogue, path, sample)
                 tried |= {step.hypothesis.id for step in steps}
                 paths += [(*path, step) for step in steps]
-            if depth == 1 and (hard := _find_hard(paths, sample, limits)) is not None:
-                paths += [(step,) for step in _fit(isolation, hard)]
+            if (hard := _find_hard(paths, sample, limits)) is not None:
+                for path in _rank(best.get(hard, []), hard)[:_FITTED] if depth > 1 else [()]:
+                    paths += [(*path, step) for step in _fit(isolation, hard, path)]
             for segment in sample:
                 best[segment] = _rank(paths, segment)[:_BEAM]
                 chosen = _choose(paths, segment, limits[segment])
@@ -162,16 +164,19 @@ def _find_hard(paths: list[Path], segments: list[int], limits: Errors) -> int | 
     return next((k for k in segments if not _choose(paths, k, limits[k])), None)
 
 
-def _fit(isolation: Isolation, segment: int) -> Iterator[Step]:
-    """Numbers of the model fitted to one segment."""
+def _fit(isolation: Isolation, segment: int, path: Path) -> Iterator[Step]:
+    """Numbers of the model fitted to one segment, on top of a path."""
 
     def measure(variant: Variant) -> float:
         return float(_try(isolation, variant, [segment])[segment])
 
-    for list_families in FAMILIES:
-        for family in list_families(isolation.model):
-            variant = fit(family, measure)
-            yield Step(family.hypothesis, variant, _try(isolation, variant, [segment]))
+    with contextlib.ExitStack() as granted:
+        for step in path:
+            granted.enter_context(step.variant.change())
+        for list_families in FAMILIES:
+            for family in list_families(isolation.model):
+                variant = fit(family, measure)
+                yield Step(family.hypothesis, variant, _try(isolation, variant, [segment]))
 
 
 def _try(isolation: Isolation, variant: Variant, segments: list[int]) -> Errors:

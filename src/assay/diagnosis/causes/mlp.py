@@ -57,9 +57,8 @@ def _retarget(owner: Any, name: str, function: Any) -> tuple[Any, str, Any]:
     import torch
 
     own = getattr(owner, name)
-    return (
-        (own, "forward", function) if isinstance(own, torch.nn.Module) else (owner, name, function)
-    )
+    compute = getattr(function, "forward", function)  # a module in its place would hide nothing
+    return (own, "forward", compute) if isinstance(own, torch.nn.Module) else (owner, name, compute)
 
 
 def _exchanged(model: torch.nn.Module) -> Iterator[Variant]:
