@@ -37,6 +37,7 @@ from tests.registry.blocks import (
     run_block,
     run_router,
 )
+from tests.registry.files_check import check_files
 from tests.registry.interpret import (
     compute_block,
     find_declared_layout,
@@ -439,6 +440,7 @@ CHECKS: tuple[Callable[[ModelSpec, MoESpec], list[str]], ...] = (
     check_names,
     check_lists,
     check_sparse_layers,
+    check_files,
     check_arithmetic,
     check_router_dtype,
 )

@@ -5,14 +5,10 @@ proves: S2, S7, B3. The truth is the live model's own parameters, found without 
 
 from __future__ import annotations
 
-import json
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from safetensors import safe_open
 
 import assay.models  # noqa: F401
 from assay.errors import WeightError
@@ -22,19 +18,10 @@ from assay.spec import (
     get_specs,
     group_expert_tensors,
 )
-from tests.registry.tiny import OLD, UNBUILT, build, has_type
-from tests.registry.truth import find_expert_parameters
+from tests.registry.files_check import FILE_EXCEPTIONS, save_instance
+from tests.registry.tiny import UNBUILT, has_type
 
 Shapes = dict[str, tuple[int, ...]]
-# Types whose files can't be compared, with the reason.
-EXCEPTIONS = {
-    "ernie4_5_vl_moe": "text and vision experts of two widths stand in one list",
-    "ernie4_5_vl_moe_text": "the vision experts are a second block; the text's are grouped",
-    "jetmoe": "attention has experts too, which are no feed-forward block's",
-    "muse_spark": "its image encoder stays on the meta device",
-}
-if OLD:
-    EXCEPTIONS["glm4v_moe_text"] = "transformers 4.57 saves a model type that nobody has"
 TYPES = sorted(
     spec.model_type
     for spec in get_specs()
@@ -42,28 +29,14 @@ TYPES = sorted(
 )
 
 
-def _save(model_type: str, folder: Path) -> tuple[dict[str, Any], Shapes, int]:
-    """A tiny instance's config, tensors, and how many values its experts hold."""
-    model: Any = build(model_type)
-    model.save_pretrained(folder)
-    held = {id(p): p for n, p in model.named_parameters() if n in find_expert_parameters(model)}
-    shapes: Shapes = {}
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, "pt") as tensors:
-            shapes |= {k: tuple(tensors.get_slice(k).get_shape()) for k in tensors.keys()}  # noqa: SIM118
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return config, shapes, sum(p.numel() for p in held.values())
-
-
 def _list_grouped(found: ExpertFilesFound) -> list[str]:
     return [name for group in found.groups for name in group.tensors.values()]
 
 
-@pytest.mark.parametrize("model_type", [t for t in TYPES if t not in {*EXCEPTIONS, *UNBUILT}])
-def test_every_type_as_transformers_saves_it(model_type: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model_type", [t for t in TYPES if t not in {*FILE_EXCEPTIONS, *UNBUILT}])
+def test_every_type_as_transformers_saves_it(model_type: str) -> None:
     """All values of the experts and no others. Control: a checkpoint that lacks one tensor."""
-    with torch.no_grad():
-        config, shapes, count = _save(model_type, tmp_path)
+    config, shapes, count = save_instance(model_type)
     found = group_expert_tensors(config, shapes)
     names = _list_grouped(found)
     assert len(names) == len(set(names))

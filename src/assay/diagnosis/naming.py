@@ -88,7 +88,7 @@ def _key(step: Step) -> tuple[str, str]:
 
 def _write_layers(variant: Variant, layers: list[int], touched: set[int]) -> str:
     place = variant.place
-    if touched <= set(layers) and (len(layers) > 1 or variant.shared):
+    if touched <= set(layers) and len(layers) > 1:
         return variant.shared or place
     if len(layers) == 1:
         return ", ".join(p.replace("*", str(layers[0]), 1) for p in place.split(", "))

@@ -96,9 +96,10 @@ def search(
                 steps = _extend(isolation, catalogue, path, sample)
                 tried |= {step.hypothesis.id for step in steps}
                 paths += [(*path, step) for step in steps]
-            if (hard := _find_hard(paths, sample, limits)) is not None:
-                for path in _rank(best.get(hard, []), hard)[:_FITTED] if depth > 1 else [()]:
-                    paths += [(*path, step) for step in _fit(isolation, hard, path)]
+            for hard in sample:
+                if not _choose(paths, hard, limits[hard]):
+                    for path in _rank(best.get(hard, []), hard)[:_FITTED] if depth > 1 else [()]:
+                        paths += [(*path, step) for step in _fit(isolation, hard, path)]
             for segment in sample:
                 best[segment] = _rank(paths, segment)[:_BEAM]
                 chosen = _choose(paths, segment, limits[segment])
@@ -157,11 +158,6 @@ def _extend(
                 if np.isfinite(errors[segments]).any():  # else the change explains nothing
                     steps.append(Step(hypothesis, variant, errors))
     return steps
-
-
-def _find_hard(paths: list[Path], segments: list[int], limits: Errors) -> int | None:
-    """The first segment that none of the paths explains."""
-    return next((k for k in segments if not _choose(paths, k, limits[k])), None)
 
 
 def _fit(isolation: Isolation, segment: int, path: Path) -> Iterator[Step]:

@@ -52,13 +52,16 @@ def plant(fault: Fault, room: Path, case: TwinCase, tool: str, precision: str) -
     if tool != "ours":
         raise NothingError
     options = ExportOptions(precision=precision)
-    return export_twin(
-        healthy.parent / "hf",
-        faulty,
-        options=options,
-        change_plan=fault.plan,
-        change_rows=fault.rows,
-    )
+    try:
+        return export_twin(
+            healthy.parent / "hf",
+            faulty,
+            options=options,
+            change_plan=fault.plan,
+            change_rows=fault.rows,
+        )
+    except AssertionError as exc:  # a plan that our own graph can't be made of
+        raise NothingError from exc
 
 
 def _export_with_peer(tool: str, precision: str, source: Path, folder: Path) -> None:
