@@ -60,6 +60,7 @@ class Alignment:
 
     streams: the separators whose value enters the first layer and leaves each, L + 1; empty where
     they can't be told. order: for each place in the graph, the layer whose weights lie there.
+    transposed: weights that the reference keeps as [inputs, outputs].
     """
 
     def __init__(self, candidate: Candidate, model: torch.nn.Module) -> None:
@@ -69,10 +70,11 @@ class Alignment:
         self.layers = [path for path, _ in list_layers(model)]
         self._ends = untie(model)
         self.parameters = Parameters(model)
+        self.transposed = _list_transposed(model)
         self._index = ParameterIndex(
             self.parameters,
             num_experts=_count_experts(model),
-            transposed=_list_transposed(model),
+            transposed=self.transposed,
             skip=self._ends[1:],
         )
         self.vectors: dict[str, Floats] = {

@@ -8,6 +8,7 @@ the reference, so that what rounding costs is never taken for a fault.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from assay.diagnosis.alignment import Alignment
 from assay.diagnosis.cache import examine_cache
 from assay.diagnosis.causes import CATALOGUE
 from assay.diagnosis.finding import Cause, Diagnosis, Entry, Health, LayerFinding, merge_causes
+from assay.diagnosis.folder_causes import examine_files, examine_graph_file
 from assay.diagnosis.isolation import Isolation, Streams
 from assay.diagnosis.loss import measure_loss
 from assay.diagnosis.naming import name_causes
@@ -46,6 +48,9 @@ Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 _NUM_TOKENS = 96
 _PAST_WINDOW = 24
+# With one of these there is no graph to look at.
+NO_TEXT = frozenset({"tokenizer_missing", "tokenizer_unreadable"})
+UNUSABLE = frozenset({"graph_missing", "graph_unreadable", "config_unreadable", "config_filename"})
 
 
 def diagnose_folder(
@@ -64,21 +69,32 @@ def diagnose_folder(
     UnjudgedError where the reference can't be loaded.
     """
     tell = progress or (lambda line: None)
+    names = str(folder), str(reference)
+    # Where there is no folder at all, opening it says what to give.
+    broken = examine_graph_file(Path(folder)) if Path(folder).exists() else []
+    if any(cause.id in UNUSABLE for cause in broken):
+        return _tell_broken(broken, *names)
     opened = open_folder(folder)
-    assert opened.signature.logits
     tell("loading the reference")
     model = load_reference(reference, streamed=False)
-    names = str(folder), str(reference)
+    causes, notes = examine_files(opened, Path(reference), model)
+    try:
+        assert opened.signature.logits
+    except RuntimeFolderError:
+        if not causes:  # a graph that the doctor can't feed, and no cause of it
+            raise
+        return _tell_broken([*broken, *causes], *names)
     try:
         candidate = open_candidate(opened, accuracy_level=0 if opened.is_quantized else None)
-        ids_S = _choose_ids(opened, model, reference, num_tokens)
+        reads_text = not any(cause.id in NO_TEXT for cause in causes)
+        ids_S = _choose_ids(opened, model, reference if reads_text else None, num_tokens)
         logits_SV = candidate.prefill(ids_S)
     except RuntimeFolderError as exc:
-        return Diagnosis(
-            health="explained", folder=names[0], reference=names[1], causes=(_tell_broken(exc),)
-        )
+        precise = broken or examine_graph_file(Path(folder), refused=exc.found)
+        return _tell_broken([*(precise or [_name_error(exc)]), *causes], *names)
     case = None if save_case is None else Path(save_case)
-    return _Examination(candidate, model, ids_S, logits_SV, tell).run(case, *names)
+    beside = [*broken, *causes]
+    return _Examination(candidate, model, ids_S, logits_SV, tell, beside, notes).run(case, *names)
 
 
 @dataclass
@@ -90,8 +106,9 @@ class _Examination:
     ids_S: Ids
     logits_SV: Array
     tell: Callable[[str], None]
+    beside: list[Cause]  # of the folder's files
+    notes: list[str]
     causes: list[Cause] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def run(self, save_case: Path | None, folder: str, reference: str) -> Diagnosis:
         """The whole way; the causes in the order in which they are found."""
@@ -100,7 +117,8 @@ class _Examination:
         self.tell("holding the weights against the checkpoint's")
         alignment = Alignment(self.candidate, self.model)
         loss = measure_loss(alignment, self.candidate, self.ids_S, own_SV)
-        self.causes, self.notes, order = examine_weights(alignment, self.model)
+        self.causes, notes, order = examine_weights(alignment, self.model)
+        self.notes += notes
         self.causes += examine_order(alignment, self.model)
         isolation = self._isolate(alignment)
         catalogue = (*CATALOGUE, order, describe_vectors(alignment))
@@ -113,7 +131,7 @@ class _Examination:
         if overflow := find_overflow(self.candidate.folder.precision, isolation):
             self.causes = [overflow]
             entries = []
-        causes = merge_causes(self.causes, alignment.layers)
+        causes = [*merge_causes(self.causes, alignment.layers), *self.beside]
         return Diagnosis(
             health=_tell_health(bool(causes), bool(result.unexplained)),
             causes=tuple(causes),
@@ -154,10 +172,17 @@ class _Examination:
         return entries
 
 
-def _tell_broken(error: RuntimeFolderError) -> Cause:
+def _tell_broken(causes: list[Cause], folder: str, reference: str) -> Diagnosis:
+    return Diagnosis(health="explained", folder=folder, reference=reference, causes=tuple(causes))
+
+
+def _name_error(error: RuntimeFolderError) -> Cause:
+    """What the runtime says, at the node that it names."""
+    node = re.search(r"Name:'([^']+)'|Node ?[(:]\s*\"?([^,\")]+)|node \(([^)]+)\)", error.found)
+    named = next((name for name in node.groups() if name), "") if node else ""
     return Cause(
         id="does_not_run",
-        place=error.where,
+        place=named or error.where,
         confidence=1.0,
         evidence=error.found,
         fix=error.next_step or "export the model again, or report it to its tool",
@@ -193,9 +218,13 @@ def _list_layers(
 
 
 def _choose_ids(
-    folder: ModelFolder, model: torch.nn.Module, reference: str | Path, num_tokens: int
+    folder: ModelFolder, model: torch.nn.Module, reference: str | Path | None, num_tokens: int
 ) -> Ids:
+    """The prompt: text where the folder can read it, else seeded ids (reference None)."""
     window = find_window(model.config) or 0
     wanted = max(num_tokens, window + _PAST_WINDOW if window < 1024 else 0)
-    limit = limit_tokens(model, folder, wanted)
-    return gather_prompts(folder, model, reference, min(limit, wanted), None).prompts[0]
+    length = min(limit_tokens(model, folder, wanted), wanted)
+    if reference is not None:
+        return gather_prompts(folder, model, reference, length, None).prompts[0]
+    size = model.config.get_text_config().vocab_size  # type: ignore[union-attr,operator]
+    return np.random.default_rng(0).integers(min(3, size - 1), size, length)

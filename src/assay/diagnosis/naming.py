@@ -31,7 +31,9 @@ def name_causes(explained: Sequence[Explanation], isolation: Isolation) -> list[
     for found in sorted(explained, key=lambda e: e.segment):
         for step in found.path:
             key = step.hypothesis.id, step.variant.what
-            groups.setdefault(key, _Group(step)).found.append(found)
+            group = groups.setdefault(key, _Group(step))
+            if not group.found or group.found[-1] is not found:
+                group.found.append(found)
     ranked = sorted(groups.values(), key=lambda group: -len(group.found))
     return [_name(group, isolation) for group in ranked]
 
@@ -68,15 +70,14 @@ def _place(group: _Group, isolation: Isolation) -> str:
     outer: list[str] = []
     last = len(isolation.names) - 1
     for found in group.found:
-        variant = next(
-            group.variants.setdefault(s.variant.place, s.variant)
-            for s in found.path
-            if _key(s) == _key(group.step)
-        )
-        if 0 < found.segment < last and "*" in variant.place:
-            inner.setdefault(variant, []).append(found.segment - 1)
-        else:
-            outer.append(variant.elsewhere or variant.place)
+        for step in found.path:
+            if _key(step) != _key(group.step):
+                continue
+            variant = group.variants.setdefault(step.variant.place, step.variant)
+            if 0 < found.segment < last and "*" in variant.place:
+                inner.setdefault(variant, []).append(found.segment - 1)
+            else:
+                outer.append(variant.elsewhere or variant.place)
     touched = {k - 1 for e in group.found for k in e.touched if 0 < k < last}
     places = [_write_layers(variant, layers, touched) for variant, layers in inner.items()]
     return ", ".join(dict.fromkeys([*places, *outer]))

@@ -158,15 +158,20 @@ def _fit(
     for count in (1, 2, 3):
         for first in range(len(lacking) - count + 1):
             names = lacking[first : first + count]
-            for transposed in (False, True):
-                sizes = [by_name[name].shape[:: -1 if transposed else 1] for name in names]
-                if sum(h for h, _ in sizes) != shape[0] or {w for _, w in sizes} != {shape[1]}:
-                    continue
-                starts = np.cumsum([0, *(h for h, _ in sizes)])
-                yield tuple(
-                    MatchedRows(int(start), name, np.arange(height), transposed)
-                    for start, name, (height, _) in zip(starts, names, sizes, strict=False)
+            turned = [name in alignment.transposed for name in names]
+            sizes = [
+                tuple(by_name[name].shape)[:: -1 if t else 1]
+                for name, t in zip(names, turned, strict=True)
+            ]
+            if sum(h for h, _ in sizes) != shape[0] or {w for _, w in sizes} != {shape[1]}:
+                continue
+            starts = np.cumsum([0, *(h for h, _ in sizes)])
+            yield tuple(
+                MatchedRows(int(start), name, np.arange(height), transposed)
+                for start, name, (height, _), transposed in zip(
+                    starts, names, sizes, turned, strict=False
                 )
+            )
 
 
 def _fit_first(

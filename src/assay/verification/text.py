@@ -21,6 +21,7 @@ __all__ = [
     "find_end_ids",
     "judge_text",
     "load_reference_tokenizer",
+    "read_template",
 ]
 
 HARD_TEXTS = (
@@ -155,7 +156,7 @@ def _judge_template(folder: ModelFolder, reference: Any, runtime: dict[str, Any]
     expected = reference.apply_chat_template(
         list(MESSAGES), tokenize=False, add_generation_prompt=True
     )
-    own = _read_template(folder.path)
+    own = read_template(folder.path)
     if own is None:
         return Check("chat_template", False, detail="the folder has none, the reference has one")
     same_source = own.strip() == _as_text(reference.chat_template).strip()
@@ -185,7 +186,8 @@ def _open_tokenizer(folder: Path) -> Encode:
     return lambda text: [int(i) for i in loaded.encode(text)]
 
 
-def _read_template(folder: Path) -> str | None:
+def read_template(folder: Path) -> str | None:
+    """A folder's chat template: of its own file, else of tokenizer_config.json; None without."""
     file = folder / "chat_template.jinja"
     if file.is_file():
         return file.read_text(encoding="utf-8")

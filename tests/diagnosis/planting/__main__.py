@@ -14,19 +14,14 @@ from typing import Any
 import numpy as np
 
 from assay.diagnosis import diagnose_folder
-from assay.errors import AssayError, RuntimeFolderError
-from assay.verification import load_reference, open_candidate
+from assay.errors import AssayError
+from assay.verification import load_reference
 from assay.verification.reference import run_logits
-from tests.diagnosis.planting.encodings import ENCODING_FAULTS
 from tests.diagnosis.planting.fault import Fault, NothingError, is_named
-from tests.diagnosis.planting.graphs import GRAPH_FAULTS
-from tests.diagnosis.planting.plans import PLAN_FAULTS
+from tests.diagnosis.planting.measure import compute, differs, parts
 from tests.diagnosis.planting.rooms import TOOLS, find_folder, plant
-from tests.diagnosis.planting.weights import WEIGHT_FAULTS
+from tests.diagnosis.planting.sample import ALL
 from tests.twins.cases import BASES, CASES, TwinCase
-
-ALL = (*PLAN_FAULTS, *WEIGHT_FAULTS, *GRAPH_FAULTS, *ENCODING_FAULTS)
-MEASURABLE = 2e-6  # relL2 that a fault has to make at least, in plain ONNX Runtime
 
 
 def main() -> None:
@@ -37,7 +32,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     done = _read(args.results)
-    cases = [*BASES.values(), *_variants()]
+    cases = list(CASES) if args.faults == ["healthy"] else [*BASES.values(), *_variants()]
     for case in [c for c in cases if not args.types or c.id in args.types]:
         for tool in args.tools:
             for precision in args.precisions:
@@ -72,7 +67,7 @@ def _run(room: Path, case: TwinCase, tool: str, precision: str, fault: Fault | N
         return None
     except AssayError:  # a plan that can't be built is no folder
         return None
-    if fault is not None and not _differs(healthy, folder):
+    if fault is not None and not differs(healthy, folder):
         return None
     found = diagnose_folder(folder, folder.parent / "hf")
     said = [f"{cause.id} at {cause.place}" for cause in found.causes]
@@ -88,45 +83,14 @@ def _is_healthy(folder: Path) -> bool:
     A float folder against the checkpoint; of a quantized one, its float twin by the same tool.
     """
     precise = folder.parent / folder.name.replace("int4", "fp32")
-    computed = _compute(precise) if list(precise.rglob("*.onnx")) else None
+    computed = compute(precise) if list(precise.rglob("*.onnx")) else None
     if computed is None:
         return False
     ids = np.random.default_rng(1).integers(3, 250, 96)
     truth = run_logits(load_reference(folder.parent / "hf", streamed=False), ids)
     whole, decoded, padded = computed
-    right = not _parts(whole, truth, 1e-4) and not _parts(decoded, truth[80:], 1e-4)
+    right = not parts(whole, truth, 1e-4) and not parts(decoded, truth[80:], 1e-4)
     return right and (padded.any() or "builder" in folder.name)
-
-
-def _differs(healthy: Path, faulty: Path) -> bool:
-    """Whether plain ONNX Runtime sees the fault: in a prefill, in a decode, or beside padding."""
-    right = _compute(healthy)
-    wrong = _compute(faulty)
-    if right is None or wrong is None:
-        return right is not None
-    return any(_parts(a, b) for a, b in zip(wrong, right, strict=True))
-
-
-def _compute(folder: Path) -> list[Any] | None:
-    """Logits of a prefill, a decode, and where it takes padding at all, of a padded row."""
-    ids = np.random.default_rng(1).integers(3, 250, 96)
-    try:
-        candidate = open_candidate(folder, accuracy_level=0)
-        whole = candidate.prefill(ids)
-        _, state = candidate.feed(candidate.start(), ids[None, :80])
-        decoded, _ = candidate.decode(state, ids[80:])
-        mask = np.ones((1, 96), np.int64)
-        mask[:, :9] = 0
-        padded, _ = candidate.feed(candidate.start(), ids[None], mask)
-        alone = candidate.prefill(ids[9:])
-    except RuntimeFolderError:
-        return None
-    takes_padding = not _parts(padded[0, -1], alone[-1], 1e-4)
-    return [whole, decoded, padded[0, -1] if takes_padding else alone[-1] * 0]
-
-
-def _parts(a: Any, b: Any, limit: float = MEASURABLE) -> bool:
-    return not np.linalg.norm(a - b) <= limit * np.linalg.norm(b)
 
 
 def _read(path: Path) -> dict[tuple[str, ...], Any]:

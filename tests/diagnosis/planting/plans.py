@@ -79,6 +79,8 @@ def _whole(rope: Rope) -> Rope:
 def _qk_norm_late(attention: Attention) -> Attention:
     if attention.q_norm is None or attention.rope is None:
         return attention
+    if attention.q_norm.scope == "projection":  # which can only be before heads are split
+        return attention
     return replace(attention, qk_norm_before_rope=not attention.qk_norm_before_rope)
 
 

@@ -138,7 +138,12 @@ WEIGHT_FAULTS = (
         NORM,
         plant=_change(FIRST_NORM, lambda w: w * 1.1),
     ),
-    Fault("norm weight one", ("norm_weight",), NORM, plant=_change(FIRST_NORM, np.ones_like)),
+    Fault(
+        "norm weight one",
+        ("norm_weight", "weight_values"),
+        NORM,
+        plant=_change(FIRST_NORM, np.ones_like),
+    ),
     Fault("bias twice", ("weight_values",), r"\.1\.", plant=_change(BIAS, lambda b: 2 * b)),
     Fault(
         "vocabulary one off",

@@ -166,6 +166,12 @@ def _missing(model: torch.nn.Module) -> Iterator[Variant]:
             (m, "forward", lambda x, *_, **__: x) for m in modules
         ]
         yield Variant(place, "left out", attribute(targets), final)
+    sites = {p: m for p, m in list(groups.items())[1:] if "*" in p and not _is_qk(p)}
+    after = [p for p in sites if "post" in p.rsplit(".", 1)[-1]]
+    for chosen in (after, [p for p in sites if p not in after], list(sites)):
+        if len(chosen) > 1:
+            targets = [(m, "forward", lambda x, *_, **__: x) for p in chosen for m in sites[p]]
+            yield Variant(", ".join(chosen), "left out", attribute(targets))
 
 
 def _weightless(model: torch.nn.Module) -> Iterator[Variant]:
