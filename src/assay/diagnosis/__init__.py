@@ -7,5 +7,6 @@ from __future__ import annotations
 
 from assay.diagnosis.doctor import diagnose_folder
 from assay.diagnosis.finding import Cause, Diagnosis
+from assay.diagnosis.hypothesis import Hypothesis, Variant
 
-__all__ = ["Cause", "Diagnosis", "diagnose_folder"]
+__all__ = ["Cause", "Diagnosis", "Hypothesis", "Variant", "diagnose_folder"]

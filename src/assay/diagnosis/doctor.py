@@ -9,7 +9,7 @@ the reference, so that what rounding costs is never taken for a fault.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from assay.diagnosis.cache import examine_cache
 from assay.diagnosis.causes import CATALOGUE
 from assay.diagnosis.finding import Cause, Diagnosis, Entry, Health, LayerFinding, merge_causes
 from assay.diagnosis.folder_causes import examine_files, examine_graph_file
+from assay.diagnosis.hypothesis import Hypothesis
 from assay.diagnosis.isolation import Isolation, Streams
 from assay.diagnosis.loss import measure_loss
 from assay.diagnosis.naming import name_causes
@@ -59,14 +60,15 @@ def diagnose_folder(
     *,
     num_tokens: int = _NUM_TOKENS,
     save_case: str | Path | None = None,
+    more_causes: Sequence[Hypothesis] = (),
     progress: Callable[[str], None] | None = None,
 ) -> Diagnosis:
     """Find out why a folder doesn't compute what its checkpoint computes.
 
     reference: a checkpoint folder, a .gguf file or a hub id. num_tokens: of the prompt; more where
     a sliding window needs it. save_case: a new folder for the smallest model that shows an error
-    of unknown cause. Raises RuntimeFolderError where there is no decoder to look at,
-    UnjudgedError where the reference can't be loaded.
+    of unknown cause. more_causes: hypotheses beside the catalogue's. Raises RuntimeFolderError
+    where there is no decoder to look at, UnjudgedError where the reference can't be loaded.
     """
     tell = progress or (lambda line: None)
     names = str(folder), str(reference)
@@ -94,7 +96,10 @@ def diagnose_folder(
         return _tell_broken([*(precise or [_name_error(exc)]), *causes], *names)
     case = None if save_case is None else Path(save_case)
     beside = [*broken, *causes]
-    return _Examination(candidate, model, ids_S, logits_SV, tell, beside, notes).run(case, *names)
+    examination = _Examination(
+        candidate, model, ids_S, logits_SV, tell, beside, notes, tuple(more_causes)
+    )
+    return examination.run(case, *names)
 
 
 @dataclass
@@ -108,6 +113,7 @@ class _Examination:
     tell: Callable[[str], None]
     beside: list[Cause]  # of the folder's files
     notes: list[str]
+    more_causes: tuple[Hypothesis, ...]
     causes: list[Cause] = field(default_factory=list)
 
     def run(self, save_case: Path | None, folder: str, reference: str) -> Diagnosis:
@@ -121,7 +127,7 @@ class _Examination:
         self.notes += notes
         self.causes += examine_order(alignment, self.model)
         isolation = self._isolate(alignment)
-        catalogue = (*CATALOGUE, order, describe_vectors(alignment))
+        catalogue = (*CATALOGUE, *self.more_causes, order, describe_vectors(alignment))
         result = search(isolation, catalogue, tell=self.tell)
         self.causes += name_causes(result.explained, isolation)
         self.causes += examine_cache(self.candidate, alignment, isolation, result)

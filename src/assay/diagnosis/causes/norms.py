@@ -166,7 +166,8 @@ def _missing(model: torch.nn.Module) -> Iterator[Variant]:
             (m, "forward", lambda x, *_, **__: x) for m in modules
         ]
         yield Variant(place, "left out", attribute(targets), final)
-    sites = {p: m for p, m in list(groups.items())[1:] if "*" in p and not _is_qk(p)}
+    sites = {p: m for p, m in list(groups.items())[1:] if not _is_qk(p)}
+    sites = {place: norms for place, norms in sites.items() if "*" in place and "{" not in place}
     after = [p for p in sites if "post" in p.rsplit(".", 1)[-1]]
     for chosen in (after, [p for p in sites if p not in after], list(sites)):
         if len(chosen) > 1:
