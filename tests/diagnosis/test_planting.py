@@ -54,17 +54,15 @@ def _describe(fault: Fault, found: Diagnosis) -> str:
 
 @pytest.mark.parametrize("number", range(len(ALL)), ids=[fault.name for fault in ALL])
 def test_a_kind_is_named(number: int, tmp_path: Path) -> None:
-    """In float32 and int4, where the fault can be; the controls are below."""
+    """In float32 and int4 by turns, in the other where it can't be; the controls are below."""
     fault = ALL[number]
-    planted = 0
-    for precision in ("fp32", "int4"):
+    for precision in ("fp32", "int4") if number % 2 else ("int4", "fp32"):
         folder = _plant_somewhere(number, fault, precision, tmp_path / precision)
-        if folder is None:
-            continue
-        planted += 1
-        found = diagnose_folder(folder, folder.parent / "hf")
-        assert is_named(fault, found), _describe(fault, found)
-    assert planted, f"{fault.name} changes nothing anywhere"
+        if folder is not None:
+            found = diagnose_folder(folder, folder.parent / "hf")
+            assert is_named(fault, found), _describe(fault, found)
+            return
+    raise AssertionError(f"{fault.name} changes nothing anywhere")
 
 
 @pytest.mark.parametrize("name", PEERS)
@@ -91,10 +89,10 @@ def test_peers_folders(name: str, tmp_path: Path) -> None:
     assert planted >= (15 if "int4" in name else len(WEIGHT_FAULTS) // 2)
 
 
-@pytest.mark.parametrize("case", CASES[::4], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", CASES[::8], ids=lambda case: case.id)
 def test_healthy_exports_are_not_accused(case: TwinCase, tmp_path: Path) -> None:
-    """A quarter of all cases, each in float32 and one other precision. Control: the kinds above."""
-    other = ("int4", "fp16", "int8")[CASES.index(case) // 4 % 3]
+    """An eighth of all cases, each in float32 and one other precision. Control: the kinds above."""
+    other = ("int4", "fp16", "int8")[CASES.index(case) // 8 % 3]
     for precision in ("fp32", other):
         folder = find_folder(tmp_path, case, "ours", precision, 0.12)
         found = diagnose_folder(folder, folder.parent / "hf")

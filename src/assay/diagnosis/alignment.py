@@ -45,6 +45,15 @@ class StoredMatrix:
     transposed: bool
     packed: PackedTensor | None = None
 
+    def read_blocks(self, folder: ModelFolder) -> Iterator[tuple[slice, Floats]]:
+        """The matrix [N, K] in float32, decoded, some rows at a time."""
+        if self.packed is not None:
+            for part, rows in decode_rows(folder, self.packed):
+                yield part, rows.weight_NK
+            return
+        matrix = self.read(folder)
+        yield slice(0, len(matrix)), matrix
+
     def read(self, folder: ModelFolder) -> Floats:
         """The whole matrix [N, K] in float32, decoded."""
         if self.packed is not None:
@@ -68,7 +77,7 @@ class Alignment:
         signature = self.folder.signature
         self.graph = GraphMap(candidate.graph, signature.input_ids, signature.logits)
         self.layers = [path for path, _ in list_layers(model)]
-        self._ends = untie(model)
+        self._ends = _find_tied(model)
         self.parameters = Parameters(model)
         self.transposed = _list_transposed(model)
         self._index = ParameterIndex(
@@ -83,7 +92,16 @@ class Alignment:
             if parameter.ndim == 1 and len(parameter) > 1
         }
         self.matrices = list(self._match())
+        if self._ends and not self._has_two_tables():
+            self._ends = ()
+        elif self._ends:
+            untie(model)
         self.order, self.streams = self._place_layers()
+
+    def _has_two_tables(self) -> bool:
+        """Whether the graph stores what the reference has once as two matrices."""
+        tables = [m for m in self.matrices if any(r.parameter in self._ends for r in m.matched)]
+        return len(tables) > 1
 
     def read_streams(
         self, candidate: Candidate, ids_S: npt.NDArray[np.int64], state: State | None = None
@@ -164,12 +182,11 @@ class Alignment:
         return (True, False)
 
     def _match_packed(self, tensor: PackedTensor, stretches: tuple[int, ...]) -> StoredMatrix:
-        blocks = [rows for _, rows in decode_rows(self.folder, tensor)]
-        found = self._index.match(np.concatenate([rows.weight_NK for rows in blocks]))
+        found = self._index.match(_PackedRows(self.folder, tensor))
         if not found:  # wrong scales or zero points; the codes may still tell
-            codes_NK = np.concatenate([rows.codes_NK for rows in blocks])
-            for codes in list_codes(codes_NK, tensor.bits).values():
-                found = found or self._index.match(codes, tensor.group_size)
+            for reading in list_codes(np.zeros((1, 2), np.uint8), tensor.bits):
+                rows = _PackedRows(self.folder, tensor, reading)
+                found = found or self._index.match(rows, tensor.group_size)
         if not found:  # codes that decode to nothing known: what the writer says they are
             entries = (self.folder.manifest or {}).get("weights", {}).values()
             for entry in entries:
@@ -213,6 +230,29 @@ class Alignment:
         return None
 
 
+class _PackedRows:
+    """A packed matrix that decodes the rows it is asked for; with a reading, their codes."""
+
+    def __init__(
+        self, folder: ModelFolder, tensor: PackedTensor, reading: str | None = None
+    ) -> None:
+        self.folder, self.tensor, self.reading = folder, tensor, reading
+        self.shape = (tensor.num_rows, tensor.num_inputs)
+
+    def __len__(self) -> int:
+        return self.tensor.num_rows
+
+    def __getitem__(self, rows: npt.NDArray[np.int64]) -> Floats:
+        found = [self._read(int(row)) for row in rows]
+        return np.asarray(np.concatenate(found), np.float32)
+
+    def _read(self, row: int) -> npt.NDArray[Any]:
+        ((_, part),) = decode_rows(self.folder, self.tensor, rows=slice(row, row + 1))
+        if self.reading is None:
+            return part.weight_NK
+        return list_codes(part.codes_NK, self.tensor.bits)[self.reading]
+
+
 def _is_matrix(folder: ModelFolder, name: str) -> bool:
     from onnx import TensorProto
 
@@ -236,14 +276,20 @@ def _count_experts(model: torch.nn.Module) -> int:
     return next((n for name in names if isinstance(n := getattr(text, name, None), int)), 0)
 
 
-def untie(model: torch.nn.Module) -> tuple[str, ...]:
-    """Give a tied head a copy of its weight; the two parameters' names, none where not tied."""
-    import torch
-
+def _find_tied(model: torch.nn.Module) -> tuple[str, ...]:
+    """The embedding's and the head's parameters where they are one; none where they aren't."""
     embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
     head: Any = model.get_output_embeddings()  # type: ignore[operator]
     if head is None or head.weight is not embedding.weight:
         return ()
+    paths = {id(module): name for name, module in model.named_modules()}
+    return f"{paths[id(embedding)]}.weight", f"{paths[id(head)]}.weight"
+
+
+def untie(model: torch.nn.Module) -> None:
+    """Give a tied head a copy of its weight."""
+    import torch
+
+    embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
+    head: Any = model.get_output_embeddings()  # type: ignore[operator]
     head.weight = torch.nn.Parameter(embedding.weight.detach().clone(), requires_grad=False)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    return names[id(embedding.weight)], names[id(head.weight)]

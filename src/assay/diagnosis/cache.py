@@ -147,7 +147,7 @@ def _decode(candidate: Candidate, alignment: Alignment, isolation: Isolation) ->
         return Isolation(isolation.model, given, isolation.precision, names, isolation.bounds)
 
     before = tuple(stream[:start] for stream in own.streams_SH)
-    decode = _Decode(isolate(own.ids_S[:start], before, own.logits_SV[:start]), [])
+    decode = _Decode(isolate(own.ids_S[:start], before, own.logits_SV[:-_NUM_STEPS]), [])
     logits, state = candidate.feed(candidate.start(), own.ids_S[None, :start])
     for position in range(start, len(own.ids_S)):
         token = own.ids_S[position : position + 1]

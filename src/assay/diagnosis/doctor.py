@@ -23,7 +23,7 @@ from assay.diagnosis.causes import CATALOGUE
 from assay.diagnosis.finding import Cause, Diagnosis, Entry, Health, LayerFinding, merge_causes
 from assay.diagnosis.folder_causes import examine_files, examine_graph_file
 from assay.diagnosis.hypothesis import Hypothesis
-from assay.diagnosis.isolation import Isolation, Streams
+from assay.diagnosis.isolation import NUM_LOGITS, Isolation, Streams, run_last_logits
 from assay.diagnosis.loss import measure_loss
 from assay.diagnosis.naming import name_causes
 from assay.diagnosis.overflow import find_overflow
@@ -38,7 +38,7 @@ from assay.verification.folder import ModelFolder, open_folder
 from assay.verification.layers import run_layers
 from assay.verification.material import gather_prompts, limit_tokens
 from assay.verification.metrics import relative_l2
-from assay.verification.reference import find_window, load_reference, run_logits
+from assay.verification.reference import find_window, load_reference
 
 if TYPE_CHECKING:
     import torch
@@ -90,7 +90,7 @@ def diagnose_folder(
         candidate = open_candidate(opened, accuracy_level=0 if opened.is_quantized else None)
         reads_text = not any(cause.id in NO_TEXT for cause in causes)
         ids_S = _choose_ids(opened, model, reference if reads_text else None, num_tokens)
-        logits_SV = candidate.prefill(ids_S)
+        logits_SV = candidate.prefill(ids_S)[-NUM_LOGITS:].copy()
     except RuntimeFolderError as exc:
         precise = broken or examine_graph_file(Path(folder), refused=exc.found)
         return _tell_broken([*(precise or [_name_error(exc)]), *causes], *names)
@@ -119,7 +119,7 @@ class _Examination:
     def run(self, save_case: Path | None, folder: str, reference: str) -> Diagnosis:
         """The whole way; the causes in the order in which they are found."""
         original = run_layers(self.model, self.ids_S)
-        own_SV = run_logits(self.model, self.ids_S)
+        own_SV = run_last_logits(self.model, self.ids_S, len(self.logits_SV))
         self.tell("holding the weights against the checkpoint's")
         alignment = Alignment(self.candidate, self.model)
         loss = measure_loss(alignment, self.candidate, self.ids_S, own_SV)

@@ -23,18 +23,23 @@ from assay.verification.reference import fresh_rotary_state, ids_on_device, in_f
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Isolation", "Streams"]
+__all__ = ["NUM_LOGITS", "Isolation", "Streams", "run_last_logits"]
 
 Array = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 _SLACK = 8.0  # times the noise of a segment: float32 of two runtimes lies below 3
 _FLOOR = 4e-7
+_HEAD_NOISE = 1.6e-7  # of the embedding and of one product with norm
+NUM_LOGITS = 64  # positions, the last ones, of which logits are compared
 _HALF = {"float16": 6e-3, "bfloat16": 5e-2}
 
 
 @dataclass(frozen=True)
 class Streams:
-    """What the folder computed for one prompt. streams_SH: L + 1 of them; none: not found."""
+    """What the folder computed for one prompt.
+
+    streams_SH: L + 1 of them; none: not found. logits_SV: of the last positions.
+    """
 
     ids_S: Ids
     streams_SH: tuple[Array, ...]
@@ -63,7 +68,9 @@ class Isolation:
     ) -> None:
         self.model, self.streams, self.precision = model, streams, precision
         self._gives_tuples = False
+        self._dtype: torch.dtype | None = None  # of the streams; None for the model's own
         accepted = inspect.signature(type(model).forward).parameters
+        self._keeps_logits = "logits_to_keep" in accepted
         self._cache_name = "cache" if "cache" in accepted else "past_key_values"  # new, old
         self.names = [*_name_ends(model, layers)] if streams.streams_SH else ["*"]
         if bounds is not None:
@@ -73,10 +80,30 @@ class Isolation:
         if precision in _HALF:
             self.bounds = np.full(len(own), _HALF[precision])
         else:
-            with in_float64(model):
-                wide = self._run()
-            noise = [_relative(a, b) for a, b in zip(own, wide, strict=True)]  # type: ignore[arg-type]
-            self.bounds = np.maximum(_SLACK * np.asarray(noise), _FLOOR)
+            self.bounds = np.maximum(_SLACK * self._measure_noise(own), _FLOOR)
+
+    def _measure_noise(self, own: list[Array | None]) -> npt.NDArray[np.float64]:
+        """relL2 of each segment in float32 against float64.
+
+        The layers alone are cast: a table of a quarter of a million words isn't, and its products
+        are as exact as any.
+        """
+        import torch
+
+        if not self.streams.streams_SH:
+            with in_float64(self.model):
+                (wide,) = self._run()
+            return np.asarray([_relative(own[0], wide)])  # type: ignore[arg-type]
+        layers = [layer for _, layer in list_layers(self.model)]
+        inner = range(1, len(self.names) - 1)
+        self._dtype = torch.float64
+        with in_float64(self.model, layers):
+            wide_parts = self._run(list(inner))
+        self._dtype = None
+        noise = np.full(len(self.names), _HEAD_NOISE)
+        for k in inner:
+            noise[k] = _relative(own[k], wide_parts[k])  # type: ignore[arg-type]
+        return noise
 
     def measure(
         self, segments: Collection[int] | None = None, cache: Any = None
@@ -112,9 +139,13 @@ class Isolation:
             self._forced(outputs),
         ):
             ids = ids_on_device(model, self.streams.ids_S)
-            keywords = {"use_cache": False} if cache is None else {self._cache_name: cache}
+            keywords: dict[str, Any] = {"use_cache": False}
+            if cache is not None:
+                keywords = {self._cache_name: cache}
+            if self._keeps_logits:  # a wide vocabulary's would take gigabytes
+                keywords["logits_to_keep"] = len(self.streams.logits_SV)
             logits = model(input_ids=ids, **keywords).logits
-        outputs.append(_to_array(logits))
+        outputs.append(_to_array(logits)[-len(self.streams.logits_SV) :])
         return [None if k in skipped else output for k, output in enumerate(outputs)]
 
     @contextlib.contextmanager
@@ -185,7 +216,10 @@ class Isolation:
     def _as_tensor(self, number: int, like: torch.Tensor) -> torch.Tensor:
         import torch
 
-        return torch.from_numpy(self.streams.streams_SH[number]).to(like).reshape(like.shape)
+        forced = torch.from_numpy(self.streams.streams_SH[number]).reshape(like.shape)
+        if self._dtype is not None and number == len(self.streams.streams_SH) - 1:
+            return forced  # for the final norm, which isn't cast
+        return forced.to(device=like.device, dtype=self._dtype or like.dtype)
 
 
 def _name_ends(model: torch.nn.Module, layers: Sequence[str]) -> Iterator[str]:
@@ -209,3 +243,15 @@ def _relative(a: Sequence[Any] | Array, b: Array) -> float:
     error = np.linalg.norm(left.reshape(right.shape) - right)
     value = float(error / max(float(np.linalg.norm(right)), 1e-30))
     return value if np.isfinite(value) else float("inf")
+
+
+def run_last_logits(model: torch.nn.Module, ids_S: Ids, count: int) -> Array:
+    """The reference's own logits [count, V] of the last positions."""
+    import torch
+
+    accepted = inspect.signature(type(model).forward).parameters
+    keywords = {"logits_to_keep": count} if "logits_to_keep" in accepted else {}
+    with torch.no_grad(), fresh_rotary_state(model):
+        ids = ids_on_device(model, ids_S)
+        logits = model(input_ids=ids, use_cache=False, **keywords).logits
+    return _to_array(logits)[-count:]

@@ -32,18 +32,24 @@ def measure_loss(
     for matrix in alignment.matrices:
         if matrix.packed is None or not matrix.matched:
             continue
-        values_NK = matrix.read(folder)
-        original_NK = np.concatenate(
-            [
-                alignment.parameters.read(r.parameter, r.rows_R, transposed=r.transposed)
-                for r in matrix.matched
-            ]
-        )
-        error = float(np.linalg.norm(values_NK - original_NK))
-        ranked.append((matrix.name, error / max(float(np.linalg.norm(original_NK)), 1e-30)))
-    exact_SV = candidate.prefill(ids_S)
+        error = norm = 0.0
+        for block, values_NK in matrix.read_blocks(folder):
+            for rows in matrix.matched:
+                first = max(block.start, rows.start)
+                last = min(block.stop, rows.start + len(rows.rows_R))
+                if first < last:
+                    wanted = rows.rows_R[first - rows.start : last - rows.start]
+                    original = alignment.parameters.read(
+                        rows.parameter, wanted, transposed=rows.transposed
+                    )
+                    part = values_NK[first - block.start : last - block.start]
+                    error += float(np.linalg.norm(part - original)) ** 2
+                    norm += float(np.linalg.norm(original)) ** 2
+        ranked.append((matrix.name, (error / max(norm, 1e-30)) ** 0.5))
+    count = len(original_SV)
+    exact_SV = candidate.prefill(ids_S)[-count:].copy()
     shipped = open_candidate(folder)
-    as_shipped = relative_l2(shipped.prefill(ids_S), original_SV)
+    as_shipped = relative_l2(shipped.prefill(ids_S)[-count:], original_SV)
     shipped.close()
     return Loss(
         rel_l2=relative_l2(exact_SV, original_SV),

@@ -11,18 +11,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from assay.verification.weight_match import MatchedRows, Parameters
 
-__all__ = ["ParameterIndex"]
+__all__ = ["ParameterIndex", "Rows"]
 
 Floats = npt.NDArray[np.float32]
 _NUM_PROBES = 6
 _SAME_ROW = 0.9  # |correlation| of the median probe: a few wrong rows don't hide whose they are
+
+
+class Rows(Protocol):
+    """A matrix of which some rows are asked for."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> Any: ...
 
 
 @dataclass
@@ -83,11 +94,12 @@ class ParameterIndex:
                     first = expert * each + half * each // 2
                     self._add(name, first, each // 2, width, transposed=False)
 
-    def match(self, matrix_NK: npt.NDArray[Any], group_size: int = 0) -> list[MatchedRows]:
+    def match(self, matrix_NK: Rows, group_size: int = 0) -> list[MatchedRows]:
         """The weights that a matrix holds from its first row to its last; empty where none do.
 
-        group_size: of codes whose scales and zero points aren't trusted; each group of them is
-        then held against the weights by itself.
+        matrix_NK: an array, or whatever gives rows by their numbers. group_size: of codes whose
+        scales and zero points aren't trusted; each group of them is then held against the weights
+        by itself.
         """
         start, found = 0, []
         while start < len(matrix_NK):
@@ -95,7 +107,7 @@ class ParameterIndex:
             for height, group in self._groups.get(matrix_NK.shape[1], {}).items():
                 if start + height > len(matrix_NK):
                     continue
-                probes = matrix_NK[start + group.probes_P].astype(np.float32)
+                probes = np.asarray(matrix_NK[start + group.probes_P], np.float32)
                 if group_size:
                     scores = _correlate_groups(probes, group.stack(), group_size)
                 else:

@@ -223,15 +223,19 @@ def _grant(alignment: Alignment, matrix: StoredMatrix, model: torch.nn.Module) -
     import torch
 
     named = dict(model.named_parameters(remove_duplicate=False))
-    values_NK = matrix.read(alignment.folder)
-    for rows in matrix.matched:
-        values_RK = values_NK[rows.start : rows.start + len(rows.rows_R)]
-        for name in alignment.list_roles(matrix, rows.parameter):
-            parameter = named[name].detach()
-            whole = parameter.reshape(-1, parameter.shape[-1])
-            weight = whole.T if rows.transposed else whole
-            index = torch.from_numpy(rows.rows_R).to(weight.device)
-            weight[index] = torch.from_numpy(np.array(values_RK)).to(weight)
+    for block, values_NK in matrix.read_blocks(alignment.folder):
+        for rows in matrix.matched:
+            first = max(block.start, rows.start)
+            last = min(block.stop, rows.start + len(rows.rows_R))
+            if first >= last:
+                continue
+            values = torch.from_numpy(np.array(values_NK[first - block.start : last - block.start]))
+            index = torch.from_numpy(rows.rows_R[first - rows.start : last - rows.start])
+            for name in alignment.list_roles(matrix, rows.parameter):
+                parameter = named[name].detach()
+                whole = parameter.reshape(-1, parameter.shape[-1])
+                weight = whole.T if rows.transposed else whole
+                weight[index.to(weight.device)] = values.to(weight)
 
 
 def _relative(a: Floats, b: Floats) -> float:

@@ -15,7 +15,7 @@ faults behind it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,19 +235,24 @@ def _forward(model: torch.nn.Module, ids_S: Ids) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def in_float64(model: torch.nn.Module) -> Iterator[None]:
-    """Cast weights and buffers to float64 and back, and casts to float32 inside to float64."""
+def in_float64(model: torch.nn.Module, parts: Sequence[torch.nn.Module] = ()) -> Iterator[None]:
+    """Cast weights and buffers to float64 and back, and casts to float32 inside to float64.
+
+    parts: the modules to cast; all of the model when empty.
+    """
     import torch
 
-    buffers = [(module, dict(module._buffers)) for module in model.modules()]
-    parameters = [p for p in model.parameters() if p.is_floating_point()]
+    chosen = list(parts) or [model]
+    buffers = [(m, dict(m._buffers)) for part in chosen for m in part.modules()]
+    parameters = [p for part in chosen for p in part.parameters() if p.is_floating_point()]
     assert all(p.dtype == torch.float32 for p in parameters), "the reference must be float32"
     mode = _float64_mode()
     hooks = []
     for module in _rotary_modules(model):
         hooks.append(module.register_forward_pre_hook(lambda *_: mode.pause()))
         hooks.append(module.register_forward_hook(lambda *_: mode.resume(), always_call=True))
-    model.double()
+    for part in chosen:
+        part.double()
     try:
         with mode:
             yield

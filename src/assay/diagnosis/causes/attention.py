@@ -61,11 +61,18 @@ def _bias(model: torch.nn.Module) -> Iterator[Variant]:
     for place, members in groups.items():
         yield Variant(place, "bias dropped", values([(p, _zero) for p in members]))
     sites = [place for place in groups if "*" in place]
-    for names in (("q_proj", "k_proj", "v_proj"), _PROJECTIONS, ()):
-        chosen = [s for s in sites if not names or s.endswith(names)]
+    linears = [place for place in sites if not _is_norm(place)]
+    qkv = [place for place in linears if place.endswith(("q_proj", "k_proj", "v_proj"))]
+    projections = [place for place in linears if place.endswith(_PROJECTIONS)]
+    for chosen in (qkv, projections, linears, sites):
         if len(chosen) > 1:
             change = values([(p, _zero) for s in chosen for p in groups[s]])
             yield Variant(", ".join(chosen), "biases dropped", change)
+
+
+def _is_norm(place: str) -> bool:
+    name = place.rsplit(".", 1)[-1]
+    return "norm" in name or name.startswith("ln_")
 
 
 def _zero(tensor: torch.Tensor) -> torch.Tensor:

@@ -186,7 +186,7 @@ def make_table(module: Any, kind: str, parameters: dict[str, Any]) -> tuple[Any,
     extra = {"layer_type": kind} if kind else {}
     try:
         frequencies, factor = ROPE_INIT_FUNCTIONS[rope_type](config, "cpu", **extra)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError):
         return None
     return frequencies, float(factor)
 
