@@ -23,6 +23,8 @@ from tests.registry.truth import find_expert_parameters
 
 __all__ = ["FILE_EXCEPTIONS", "check_files", "registered", "save_instance"]
 
+Stored = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
+
 # Types whose files can't be compared, with the reason.
 FILE_EXCEPTIONS = {
     "ernie4_5_vl_moe": "text and vision experts of two widths stand in one list",
@@ -33,20 +35,21 @@ FILE_EXCEPTIONS = {
 
 
 @functools.cache
-def save_instance(model_type: str) -> tuple[dict[str, Any], dict[str, tuple[int, ...]], int]:
-    """A tiny instance's saved config, its tensors' shapes, and how many values its experts hold."""
+def save_instance(model_type: str) -> tuple[dict[str, Any], Stored, int]:
+    """A tiny instance's saved config, its tensors, and how many values its experts hold."""
     model: Any = build(model_type)
     named = find_expert_parameters(model)
     held = {id(p): p for n, p in model.named_parameters() if n in named}
-    shapes: dict[str, tuple[int, ...]] = {}
+    stored: Stored = {}
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         for file in Path(folder).glob("*.safetensors"):
             with safe_open(file, "pt") as tensors:
                 for name in tensors.keys():  # noqa: SIM118  (it is no mapping)
-                    shapes[name] = tuple(tensors.get_slice(name).get_shape())
+                    part = tensors.get_slice(name)
+                    stored[name] = part.get_dtype(), tuple(part.get_shape())
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    return config, shapes, sum(p.numel() for p in held.values())
+    return config, stored, sum(p.numel() for p in held.values())
 
 
 @contextlib.contextmanager
@@ -65,7 +68,9 @@ def check_files(spec: ModelSpec, moe: MoESpec) -> list[str]:
     if spec.model_type in FILE_EXCEPTIONS or spec.model_type in UNBUILT:
         return []
     config, saved, count = save_instance(spec.model_type)
-    held = {n: tuple(p.shape) for n, p in build(spec.model_type).named_parameters()}
+    held: Stored = {
+        n: ("F32", tuple(p.shape)) for n, p in build(spec.model_type).named_parameters()
+    }
     wrong = [f"saved: {text}" for text in _check(spec, moe, config, saved, count)]
     for number, form in enumerate(moe.files):
         alone = dataclasses.replace(moe, files=(form,))
@@ -79,7 +84,7 @@ def _check(
     spec: ModelSpec,
     moe: MoESpec,
     config: dict[str, Any],
-    shapes: dict[str, tuple[int, ...]],
+    shapes: Stored,
     count: int,
 ) -> list[str]:
     with registered(dataclasses.replace(spec, moe_spec=moe)):
@@ -88,7 +93,7 @@ def _check(
         except AssayError as exc:
             return [exc.found]
     names = [name for group in found.groups for name in group.tensors.values()]
-    if sum(prod(shapes[name]) for name in names) != count:
+    if sum(prod(shapes[name][1]) for name in names) != count:
         return ["other values than the experts'"]
     return [f"{name} is unaccounted for" for name in found.unaccounted[:2]]
 

@@ -40,7 +40,7 @@ def test_every_type_as_transformers_saves_it(model_type: str) -> None:
     found = group_expert_tensors(config, shapes)
     names = _list_grouped(found)
     assert len(names) == len(set(names))
-    assert sum(prod(shapes[name]) for name in names) == count
+    assert sum(prod(shapes[name][1]) for name in names) == count
     assert found.unaccounted == ()
     weights = [group.tensors["weight"] for group in found.groups if group.projection == "down"]
     with pytest.raises(WeightError, match=r"lacks|no experts"):

@@ -86,22 +86,26 @@ def _describe_experts(checkpoint: Checkpoint, path: Path) -> dict[str, Any] | No
     name = find_model_type(checkpoint.config)
     if name is None or get_spec(name).moe_spec is None:
         return None
-    shapes = {info.name: info.shape for info in checkpoint.tensors.values()}
+    stored = {info.name: (info.dtype, info.shape) for info in checkpoint.tensors.values()}
     try:
-        found = group_expert_tensors(checkpoint.config, shapes, where=str(path))
+        found = group_expert_tensors(checkpoint.config, stored, where=str(path))
     except AssayError as exc:
         return {"error": f"{exc.where}: {exc.found}", "expected": exc.expected}
     if found.files is None:
-        return {"error": "no tensor has a name under which this type's experts are published"}
-    parts = sorted({part for group in found.groups for part in group.tensors})
+        return {"num_experts": 0, "unaccounted": list(found.unaccounted)}
+    dtypes: dict[str, set[str]] = {}
+    for group in found.groups:
+        for part, tensor in group.tensors.items():
+            dtypes.setdefault(part, set()).add(stored[tensor][0])
     return {
         "num_experts": found.num_experts,
         "layers": list(found.layers),
         "beyond_the_last_layer": list(found.beyond),
+        "predicting": list(found.predicting),
         "gate_up": list(found.files.gate_up),
         "down": found.files.down,
         "layout": found.files.layout.kind,
-        "parts": parts,
+        "parts": {part: sorted(stored_as) for part, stored_as in sorted(dtypes.items())},
         "num_tensors": sum(len(group.tensors) for group in found.groups),
         "unaccounted": list(found.unaccounted),
         "groups": [asdict(group) for group in found.groups],

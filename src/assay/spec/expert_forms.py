@@ -1,0 +1,165 @@
+"""Which tensor of a file is which expert's, by the names under which a type publishes them.
+
+Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from assay.spec.expert_parts import FUSED_ENDINGS, MODULE_ENDINGS
+from assay.spec.moe import ExpertFiles, MoESpec
+
+__all__ = [
+    "ExpertGroup",
+    "gather",
+    "is_prediction",
+    "list_projections",
+    "list_unaccounted",
+    "rank_forms",
+]
+
+_LAYER = r"(?P<prefix>(?:.*\.)?)(?P<layer>\d+)\."
+_AMONG_EXPERTS = re.compile(_LAYER + r"(?:.*\.)?experts(?:[._].*)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertGroup:
+    """The tensors of one projection: of one expert, or of all where they are stacked.
+
+    stack: what stands before the layer's number, such as "model.layers.". projection: "gate",
+    "up", "gate_up" (packed) or "down". expert: None for all. tensors: what each is ("weight",
+    "bias", or a quantized part) -> its name in the file.
+    """
+
+    stack: str
+    layer: int
+    projection: str
+    expert: int | None
+    tensors: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Match:
+    """One tensor of a form."""
+
+    name: str
+    stack: str
+    layer: int
+    projection: str
+    expert: int | None
+    part: str
+
+
+def rank_forms(moe: MoESpec, names: Iterable[str]) -> list[tuple[ExpertFiles, list[Match]]]:
+    """The published forms that account for most tensors, in the spec's order."""
+    names = tuple(names)
+    found = []
+    for form in moe.files:
+        patterns = _compile(form)
+        matched = [m for name in names if (m := _match(name, patterns)) is not None]
+        if matched:
+            found.append((form, matched))
+    most = max((len(matched) for _, matched in found), default=0)
+    return [(form, matched) for form, matched in found if len(matched) == most]
+
+
+def list_projections(form: ExpertFiles) -> tuple[str, ...]:
+    """What a form's names are: gate and up apart or packed, or up alone; then down."""
+    if len(form.gate_up) == 2:
+        return ("gate", "up", "down")
+    return ("gate_up", "down") if form.layout.has_gate else ("up", "down")
+
+
+def is_prediction(stack: str) -> bool:
+    """Whether a stack of layers predicts tokens after the next ("mtp.layers.", "model.mtp.")."""
+    return any(part.startswith("mtp") for part in stack.split("."))
+
+
+def gather(matched: Iterable[Match]) -> tuple[ExpertGroup, ...]:
+    """Put the tensors of a projection together; groups are ordered by stack, layer, expert."""
+    groups: dict[tuple[str, int, str, int | None], dict[str, str]] = {}
+    for match in matched:
+        key = match.stack, match.layer, match.projection, match.expert
+        groups.setdefault(key, {})[match.part] = match.name
+    ordered = sorted(groups, key=lambda key: (key[0], key[1], -1 if key[3] is None else key[3]))
+    return tuple(
+        ExpertGroup(
+            stack=stack,
+            layer=layer,
+            projection=projection,
+            expert=expert,
+            tensors=groups[stack, layer, projection, expert],
+        )
+        for stack, layer, projection, expert in ordered
+    )
+
+
+def list_unaccounted(moe: MoESpec, names: Iterable[str], known: set[str]) -> tuple[str, ...]:
+    """Tensors that stand among the experts, or begin as one of any form's does, and aren't known.
+
+    Among the experts: somewhere below a name `experts` that no attention holds. What the spec
+    names besides (a bias of the router that lies there) is accounted for.
+    """
+    stems = set()
+    for form in moe.files:
+        for name in (*form.gate_up, form.down):
+            stems.add(name.split(".{expert}")[0].removesuffix(".weight"))
+    begins = re.compile(_LAYER + "(?:" + "|".join(map(re.escape, sorted(stems))) + r")(?:[._].*)?")
+    named = tuple(f".{name.rsplit('.', 1)[-1]}" for name in _list_names(moe))
+    named += tuple(file for form in moe.files for _, file in form.renames)
+    return tuple(
+        name
+        for name in names
+        if name not in known
+        and (begins.fullmatch(name) or _is_among_experts(name))
+        and not name.removesuffix(".weight").endswith(named)
+    )
+
+
+def _is_among_experts(name: str) -> bool:
+    return _AMONG_EXPERTS.fullmatch(name) is not None and not re.search(r"attn|attention", name)
+
+
+def _list_names(moe: MoESpec) -> Iterator[str]:
+    """Tensors of the router and of the experts' norms that a spec names."""
+    router, experts = moe.router, moe.experts
+    for owner in (router, getattr(router, "by_score", None), experts):
+        for field in ("choice_bias", "scale_name", "expert_scale", "output_bias", "channel_scale"):
+            if isinstance(value := getattr(owner, field, None), str):
+                yield value
+        if (norm := getattr(owner, "norm", None)) is not None and norm.name:
+            yield norm.name
+
+
+def _compile(form: ExpertFiles) -> list[tuple[re.Pattern[str], str]]:
+    names = (*form.gate_up, form.down)
+    projections = list_projections(form)
+    return [(_compile_name(name), kind) for name, kind in zip(names, projections, strict=True)]
+
+
+def _compile_name(name: str) -> re.Pattern[str]:
+    """A name in a layer, whatever stands before the layer's number and behind the name."""
+    is_module = name.endswith(".weight")
+    stem = re.escape(name.removesuffix(".weight")).replace(r"\{expert\}", r"(?P<expert>\d+)")
+    endings = MODULE_ENDINGS if is_module else FUSED_ENDINGS
+    ending = "|".join(re.escape(part) for part in sorted(endings, key=len, reverse=True))
+    return re.compile(rf"{_LAYER}{stem}(?P<part>{ending})")
+
+
+def _match(name: str, patterns: list[tuple[re.Pattern[str], str]]) -> Match | None:
+    for pattern, projection in patterns:
+        found = pattern.fullmatch(name)
+        if found is not None:
+            expert = found.groupdict().get("expert")
+            return Match(
+                name=name,
+                stack=found["prefix"],
+                layer=int(found["layer"]),
+                projection=projection,
+                expert=None if expert is None else int(expert),
+                part=found["part"][1:] or "weight",
+            )
+    return None
