@@ -103,6 +103,8 @@ UNSHOWN = {
     ("deepseek_ocr2_text", 0),
     ("glm4v_moe_text", 0),
     ("inkling_text", 0),
+    ("llama4", 1),
+    ("llama4_text", 1),
     ("minimax_m3_vl_text", 0),
     ("mistral4", 1),
     ("qwen3_omni_moe_talker_text", 0),

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from assay.errors import WeightError
-from assay.spec.expert_forms import ExpertGroup, list_projections
+from assay.spec.expert_forms import ExpertGroup, Tensors, list_projections
 from assay.spec.expert_parts import WEIGHTS, find_companions
-from assay.spec.expert_shapes import Tensors
 from assay.spec.experts import Experts
 from assay.spec.moe import ExpertFiles
 

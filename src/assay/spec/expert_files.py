@@ -18,13 +18,14 @@ from assay.spec.expert_checks import check_complete, check_layers, check_parts, 
 from assay.spec.expert_forms import (
     ExpertGroup,
     Match,
+    Tensors,
     gather,
     is_prediction,
     list_unaccounted,
     rank_forms,
 )
 from assay.spec.expert_names import UnsupportedExpertsError
-from assay.spec.expert_shapes import Tensors, check_shapes, read_sizes
+from assay.spec.expert_shapes import check_shapes, read_sizes
 from assay.spec.matching import find_model_type
 from assay.spec.model_spec import ConfigSpec, ModelSpec
 from assay.spec.moe import ExpertFiles, MoESpec
@@ -83,7 +84,7 @@ def _find_none(
 ) -> ExpertFilesFound:
     """No tensor has a published name: right only where the config has no experts either."""
     layers = _read_stack(spec, moe, config, "", where).layers
-    strays = list_unaccounted(moe, tensors, set())
+    strays = list_unaccounted(moe, tensors, ())
     if layers:
         shown = f"; {strays[0]} looks like one" if strays else ""
         names = " or ".join(f"{'+'.join(form.gate_up)}+{form.down}" for form in moe.files)

@@ -6,7 +6,7 @@ Nothing here imports torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from assay.spec.expert_parts import FUSED_ENDINGS, MODULE_ENDINGS
@@ -14,6 +14,8 @@ from assay.spec.moe import ExpertFiles, MoESpec
 
 __all__ = [
     "ExpertGroup",
+    "Match",
+    "Tensors",
     "gather",
     "is_prediction",
     "list_projections",
@@ -21,6 +23,7 @@ __all__ = [
     "rank_forms",
 ]
 
+Tensors = Mapping[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
 _LAYER = r"(?P<prefix>(?:.*\.)?)(?P<layer>\d+)\."
 _AMONG_EXPERTS = re.compile(_LAYER + r"(?:.*\.)?experts(?:[._].*)?")
 
@@ -97,30 +100,36 @@ def gather(matched: Iterable[Match]) -> tuple[ExpertGroup, ...]:
     )
 
 
-def list_unaccounted(moe: MoESpec, names: Iterable[str], known: set[str]) -> tuple[str, ...]:
+def list_unaccounted(moe: MoESpec, tensors: Tensors, known: Collection[str]) -> tuple[str, ...]:
     """Tensors that stand among the experts, or begin as one of any form's does, and aren't known.
 
-    Among the experts: somewhere below a name `experts` that no attention holds. What the spec
-    names besides (a bias of the router that lies there) is accounted for.
+    Among the experts: somewhere below a name `experts` that no attention holds, or, where a form
+    has no such name (granitemoe), a stack of matrices in the same module. What the spec names
+    besides (a bias of the router that lies there) is accounted for.
     """
-    stems = set()
-    for form in moe.files:
-        for name in (*form.gate_up, form.down):
-            stems.add(name.split(".{expert}")[0].removesuffix(".weight"))
-    begins = re.compile(_LAYER + "(?:" + "|".join(map(re.escape, sorted(stems))) + r")(?:[._].*)?")
+    names = [name for form in moe.files for name in (*form.gate_up, form.down)]
+    stems = {name.split(".{expert}")[0].removesuffix(".weight") for name in names}
+    begins = _compile_any(stems, r"(?:[._].*)?")
+    bare = {stem.rpartition(".")[0] for stem in stems if "experts" not in stem.split(".")}
+    beside = _compile_any(bare, r"\..*")
     named = tuple(f".{name.rsplit('.', 1)[-1]}" for name in _list_names(moe))
     named += tuple(file for form in moe.files for _, file in form.renames)
     return tuple(
         name
-        for name in names
+        for name, (_, shape) in tensors.items()
         if name not in known
-        and (begins.fullmatch(name) or _is_among_experts(name))
+        and (
+            begins.fullmatch(name)
+            or (bare and len(shape) > 2 and beside.fullmatch(name))
+            or (_AMONG_EXPERTS.fullmatch(name) and not re.search(r"attn|attention", name))
+        )
         and not name.removesuffix(".weight").endswith(named)
     )
 
 
-def _is_among_experts(name: str) -> bool:
-    return _AMONG_EXPERTS.fullmatch(name) is not None and not re.search(r"attn|attention", name)
+def _compile_any(stems: Iterable[str], rest: str) -> re.Pattern[str]:
+    """A layer's tensor that begins with one of the stems."""
+    return re.compile(f"{_LAYER}(?:{'|'.join(map(re.escape, sorted(stems)))}){rest}")
 
 
 def _list_names(moe: MoESpec) -> Iterator[str]:

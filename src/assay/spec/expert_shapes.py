@@ -10,16 +10,15 @@ from dataclasses import replace
 
 from assay.errors import WeightError
 from assay.spec.config import ModelConfig
-from assay.spec.expert_forms import ExpertGroup
+from assay.spec.expert_forms import ExpertGroup, Tensors
 from assay.spec.expert_parts import PACKED_DTYPES, WEIGHTS, list_weight_shapes
 from assay.spec.experts import Experts
 from assay.spec.moe import ExpertFiles, MoESpec
 from assay.spec.resolve import Context
 
-__all__ = ["Tensors", "check_shapes", "read_sizes"]
+__all__ = ["check_shapes", "read_sizes"]
 
 Shape = tuple[int, ...]
-Tensors = Mapping[str, tuple[str, Shape]]  # name -> dtype, shape
 _HIDDEN = ("hidden_size", "d_model", "n_embd", "moe_hidden_size")
 _MXFP4_GROUP = 32
 
