@@ -7,6 +7,7 @@ from typing import Any
 __all__ = ["PUBLISHED", "QUANTIZED", "E", "H", "I", "L", "Stored", "quantize"]
 
 Stored = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
+_LLAMA = ("gate_proj", "up_proj", "down_proj")
 H, I, E, L = 64, 96, 4, 2  # noqa: E741
 _SIZES = {"hidden_size": H, "num_hidden_layers": L, "intermediate_size": I}
 
@@ -22,6 +23,18 @@ def _each(place: str, gate: str, up: str, down: str, first: int = 0) -> Stored:
         for expert in range(E)
         for name in (gate, up, down)
     }
+
+
+def _two_sets() -> Stored:
+    """Experts for text, then half as wide ones for images, in one list."""
+    found: Stored = {}
+    for layer in range(1, L):
+        for expert in range(2 * E):
+            width = I if expert < E else I // 2
+            for name in _LLAMA:
+                shape = (H, width) if name == "down_proj" else (width, H)
+                found[f"model.layers.{layer}.mlp.experts.{expert}.{name}.weight"] = "BF16", shape
+    return found
 
 
 def _stacked(place: str, gate_up: str, down: str, *, turned: bool = False) -> Stored:
@@ -47,7 +60,6 @@ def _gpt_oss(*, packed: bool) -> Stored:
     return found
 
 
-_LLAMA = ("gate_proj", "up_proj", "down_proj")
 _DENSE_FIRST = {
     **_SIZES,
     "n_routed_experts": E,
@@ -88,6 +100,17 @@ PUBLISHED: dict[str, tuple[dict[str, Any], Stored]] = {
         _stacked("model.layers.{}.mlp", "input_linear.weight", "output_linear.weight"),
     ),
     "phimoe": (_LOCAL, _each("model.layers.{}.block_sparse_moe.experts", "w1", "w3", "w2")),
+    "ernie4_5_vl_moe": (
+        {
+            "text_config": {
+                **_SIZES,
+                "model_type": "ernie4_5_vl_moe_text",
+                "moe_num_experts": E,
+                "moe_intermediate_size": [I, I // 2],
+            }
+        },
+        _two_sets(),
+    ),
     "qwen3_vl_moe": (
         {"text_config": {**_OF_QWEN, "model_type": "qwen3_vl_moe_text"}},
         _stacked(

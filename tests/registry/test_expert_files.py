@@ -66,7 +66,9 @@ def test_published_forms(name: str) -> None:
     }
     found = group_expert_tensors(_config(name), {**beside, **stored})
     assert sorted(_list_grouped(found)) == sorted(stored)
-    assert found.num_experts == E
+    second = {group.expert for group in found.groups if group.second}
+    assert second == (set(range(E, 2 * E)) if name.startswith("ernie") else set())
+    assert found.num_experts == E + len(second)
     assert found.unaccounted == found.beyond == found.predicting == ()
     assert found.files is not None
     apart = "{expert}" in found.files.down
@@ -161,6 +163,13 @@ def test_packed_values_need_a_scale_and_integers() -> None:
         group_expert_tensors(config, {**packed, name: plain[name]})
     kept = {**_without(packed, *(qweight.replace("qweight", p) for p in QUANTIZED["AWQ"](8, 8)))}
     assert group_expert_tensors(config, {**kept, name: plain[name]}).unaccounted == ()
+
+
+def test_sizes_that_are_no_numbers() -> None:
+    """A config's nonsense is told, not a crash."""
+    for key, value in (("num_local_experts", [E, E]), ("intermediate_size", "96")):
+        with pytest.raises(ConfigError):
+            group_expert_tensors({**_config("mixtral"), key: value}, PUBLISHED["mixtral"][1])
 
 
 def test_parts_of_stacked_experts() -> None:

@@ -39,11 +39,16 @@ def check_layers(
 
 
 def check_complete(
-    groups: Iterable[ExpertGroup], form: ExpertFiles, sizes: Mapping[int, Experts], where: str
+    groups: Iterable[ExpertGroup],
+    form: ExpertFiles,
+    sizes: Mapping[int, Experts],
+    where: str,
+    *,
+    before: int = 0,
 ) -> None:
-    """Every layer has every projection, of the experts 0 to the last where they lie apart.
+    """Every layer has every projection, of the first expert to the last where they lie apart.
 
-    Null experts need no tensors.
+    before: experts numbered before the first. Null experts need no tensors.
     """
     found: dict[tuple[int, str], set[int | None]] = {}
     for group in groups:
@@ -51,12 +56,12 @@ def check_complete(
             found.setdefault((group.layer, group.projection), set()).add(group.expert)
     apart = "{expert}" in form.down
     for layer, experts in sizes.items():
-        count, nulls = int(experts.count), int(experts.null_count)
-        whole: set[int | None] = set(range(count)) if apart else {None}
+        count, end = experts.count, before + experts.count
+        whole: set[int | None] = set(range(before, end)) if apart else {None}
         for projection in list_projections(form):
             own = found.get((layer, projection), set())
             lacking = sorted(e for e in whole - own if e is not None)
-            more = sorted(e for e in own - whole if e is not None and e >= count + nulls)
+            more = sorted(e for e in own - whole if e is not None and e >= end + experts.null_count)
             if lacking or not own:
                 which = f" of expert {lacking[0]}" if lacking else ""
                 rest = f" (and of {len(lacking) - 1} more)" if len(lacking) > 1 else ""

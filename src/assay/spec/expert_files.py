@@ -26,6 +26,7 @@ from assay.spec.expert_forms import (
 )
 from assay.spec.expert_names import UnsupportedExpertsError
 from assay.spec.expert_shapes import check_shapes, read_sizes
+from assay.spec.experts import Experts
 from assay.spec.matching import find_model_type
 from assay.spec.model_spec import ConfigSpec, ModelSpec
 from assay.spec.moe import ExpertFiles, MoESpec
@@ -39,9 +40,10 @@ class ExpertFilesFound:
     """The expert tensors of a checkpoint.
 
     model_type: whose spec was read. files: the published form; None where the config says that no
-    layer has experts. layers: the decoder's, with experts. beyond: those of them past the config's
-    last layer; predicting: other stacks, such as "mtp."; both predict tokens after the next.
-    unaccounted: tensors among the experts that no part of the form explains.
+    layer has experts. num_experts: of a layer, its second ones too. layers: the decoder's, with
+    experts. beyond: those of them past the config's last layer; predicting: other stacks, such as
+    "mtp."; both predict tokens after the next. unaccounted: tensors among the experts that no part
+    of the form explains.
     """
 
     model_type: str
@@ -135,14 +137,14 @@ def _group(
             beyond |= {layer for layer in found if layer >= said.num_layers}
         last = said.layers[-1] if said.layers else said.num_layers - 1
         known_layers = said.layers if stack in decoders else ()
-        sizes = read_sizes(moe, said.text, {n: n if n in known_layers else last for n in found})
-        kept = tuple(group if sizes[group.layer].bias else _drop_bias(group) for group in own)
-        own = tuple(group for group in kept if group.tensors)
-        check_complete(own, form, sizes, where)
-        check_parts(own, sizes, tensors, where)
-        check_shapes(form, said.text, sizes, own, tensors)
-        groups += own
-        count = max(count, *(int(experts.count) for experts in sizes.values()))
+        facts = {n: n if n in known_layers else last for n in found}
+        sets = _split_sets(moe, form, said.text, facts, own)
+        for one in sets:
+            check_complete(one.groups, one.form, one.sizes, where, before=one.before)
+            check_parts(one.groups, one.sizes, tensors, where)
+            check_shapes(one.form, said.text, one.sizes, one.groups, tensors)
+            groups += one.groups
+        count = max(count, *(sum(one.sizes[n].count for one in sets) for n in found))
     known = {name for group in groups for name in group.tensors.values()}
     return ExpertFilesFound(
         model_type=spec.model_type,
@@ -156,6 +158,41 @@ def _group(
     )
 
 
+@dataclass(frozen=True)
+class _Set:
+    """A block's experts, or its second ones; before: how many are numbered before them."""
+
+    form: ExpertFiles
+    sizes: Mapping[int, Experts]
+    groups: tuple[ExpertGroup, ...]
+    before: int = 0
+
+
+def _split_sets(
+    moe: MoESpec,
+    form: ExpertFiles,
+    config: ModelConfig,
+    facts: Mapping[int, int],
+    groups: tuple[ExpertGroup, ...],
+) -> list[_Set]:
+    """facts: as read_sizes takes layers."""
+    sizes = read_sizes(moe.experts, config, facts)
+    if moe.second_experts is None:
+        return [_Set(form, sizes, _drop_biases(groups, sizes))]
+    if form.second is None:  # one list
+        groups = tuple(
+            replace(group, second=(group.expert or 0) >= sizes[group.layer].count)
+            for group in groups
+        )
+    before = 0 if form.second is not None else max(one.count for one in sizes.values())
+    others = read_sizes(moe.second_experts, config, facts)
+    first, second = (tuple(g for g in groups if g.second is flag) for flag in (False, True))
+    return [
+        _Set(form, sizes, _drop_biases(first, sizes)),
+        _Set(form.second or form, others, _drop_biases(second, others), before),
+    ]
+
+
 def _check_one_stack(first: str, stack: str, where: str) -> None:
     if first != stack:
         raise WeightError(
@@ -166,9 +203,17 @@ def _check_one_stack(first: str, stack: str, where: str) -> None:
         )
 
 
-def _drop_bias(group: ExpertGroup) -> ExpertGroup:
+def _drop_biases(
+    groups: tuple[ExpertGroup, ...], sizes: Mapping[int, Experts]
+) -> tuple[ExpertGroup, ...]:
     """Experts that have no bias: one that is there stays unaccounted for."""
-    return replace(group, tensors={k: v for k, v in group.tensors.items() if k != "bias"})
+    kept = (
+        group
+        if sizes[group.layer].bias
+        else replace(group, tensors={k: v for k, v in group.tensors.items() if k != "bias"})
+        for group in groups
+    )
+    return tuple(group for group in kept if group.tensors)
 
 
 def _find_spec(config: Mapping[str, Any]) -> tuple[ModelSpec, MoESpec]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.spec.expert_parts import FUSED_ENDINGS, MODULE_ENDINGS
 from assay.spec.moe import ExpertFiles, MoESpec
@@ -34,7 +34,8 @@ class ExpertGroup:
 
     stack: what stands before the layer's number, such as "model.layers.". projection: "gate",
     "up", "gate_up" (packed) or "down". expert: None for all. tensors: what each is ("weight",
-    "bias", or a quantized part) -> its name in the file.
+    "bias", or a quantized part) -> its name in the file. second: of the block's second experts;
+    where one list holds both, their numbers go on after the first's.
     """
 
     stack: str
@@ -42,6 +43,7 @@ class ExpertGroup:
     projection: str
     expert: int | None
     tensors: Mapping[str, str]
+    second: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Match:
     projection: str
     expert: int | None
     part: str
+    second: bool
 
 
 def rank_forms(moe: MoESpec, names: Iterable[str]) -> list[tuple[ExpertFiles, list[Match]]]:
@@ -83,21 +86,21 @@ def is_prediction(stack: str) -> bool:
 
 def gather(matched: Iterable[Match]) -> tuple[ExpertGroup, ...]:
     """Put the tensors of a projection together; groups are ordered by stack, layer, expert."""
-    groups: dict[tuple[str, int, str, int | None], dict[str, str]] = {}
+    groups: dict[tuple[str, int, bool, int, str], ExpertGroup] = {}
     for match in matched:
-        key = match.stack, match.layer, match.projection, match.expert
-        groups.setdefault(key, {})[match.part] = match.name
-    ordered = sorted(groups, key=lambda key: (key[0], key[1], -1 if key[3] is None else key[3]))
-    return tuple(
-        ExpertGroup(
-            stack=stack,
-            layer=layer,
-            projection=projection,
-            expert=expert,
-            tensors=groups[stack, layer, projection, expert],
+        number = -1 if match.expert is None else match.expert
+        key = match.stack, match.layer, match.second, number, match.projection
+        new = ExpertGroup(
+            stack=match.stack,
+            layer=match.layer,
+            projection=match.projection,
+            expert=match.expert,
+            tensors={},
+            second=match.second,
         )
-        for stack, layer, projection, expert in ordered
-    )
+        held = groups.get(key, new)
+        groups[key] = replace(held, tensors={**held.tensors, match.part: match.name})
+    return tuple(groups[key] for key in sorted(groups, key=lambda key: key[:4]))
 
 
 def list_unaccounted(moe: MoESpec, tensors: Tensors, known: Collection[str]) -> tuple[str, ...]:
@@ -107,13 +110,14 @@ def list_unaccounted(moe: MoESpec, tensors: Tensors, known: Collection[str]) -> 
     has no such name (granitemoe), a stack of matrices in the same module. What the spec names
     besides (a bias of the router that lies there) is accounted for.
     """
-    names = [name for form in moe.files for name in (*form.gate_up, form.down)]
+    forms = [*moe.files, *(form.second for form in moe.files if form.second is not None)]
+    names = [name for form in forms for name in (*form.gate_up, form.down)]
     stems = {name.split(".{expert}")[0].removesuffix(".weight") for name in names}
     begins = _compile_any(stems, r"(?:[._].*)?")
     bare = {stem.rpartition(".")[0] for stem in stems if "experts" not in stem.split(".")}
     beside = _compile_any(bare, r"\..*")
     named = tuple(f".{name.rsplit('.', 1)[-1]}" for name in _list_names(moe))
-    named += tuple(file for form in moe.files for _, file in form.renames)
+    named += tuple(file for form in forms for _, file in form.renames)
     return tuple(
         name
         for name, (_, shape) in tensors.items()
@@ -143,10 +147,20 @@ def _list_names(moe: MoESpec) -> Iterator[str]:
             yield norm.name
 
 
-def _compile(form: ExpertFiles) -> list[tuple[re.Pattern[str], str]]:
-    names = (*form.gate_up, form.down)
-    projections = list_projections(form)
-    return [(_compile_name(name), kind) for name, kind in zip(names, projections, strict=True)]
+@dataclass(frozen=True)
+class _Pattern:
+    name: re.Pattern[str]
+    projection: str
+    second: bool
+
+
+def _compile(form: ExpertFiles) -> list[_Pattern]:
+    return [
+        _Pattern(_compile_name(name), projection, one is not form)
+        for one in (form, form.second)
+        if one is not None
+        for name, projection in zip((*one.gate_up, one.down), list_projections(one), strict=True)
+    ]
 
 
 def _compile_name(name: str) -> re.Pattern[str]:
@@ -158,17 +172,18 @@ def _compile_name(name: str) -> re.Pattern[str]:
     return re.compile(rf"{_LAYER}{stem}(?P<part>{ending})")
 
 
-def _match(name: str, patterns: list[tuple[re.Pattern[str], str]]) -> Match | None:
-    for pattern, projection in patterns:
-        found = pattern.fullmatch(name)
+def _match(name: str, patterns: list[_Pattern]) -> Match | None:
+    for pattern in patterns:
+        found = pattern.name.fullmatch(name)
         if found is not None:
             expert = found.groupdict().get("expert")
             return Match(
                 name=name,
                 stack=found["prefix"],
                 layer=int(found["layer"]),
-                projection=projection,
+                projection=pattern.projection,
                 expert=None if expert is None else int(expert),
                 part=found["part"][1:] or "weight",
+                second=pattern.second,
             )
     return None

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from assay.errors import WeightError
+from assay.errors import ConfigError, WeightError
 from assay.spec.config import ModelConfig
 from assay.spec.expert_forms import ExpertGroup, Tensors
 from assay.spec.expert_parts import PACKED_DTYPES, WEIGHTS, list_weight_shapes
 from assay.spec.experts import Experts
-from assay.spec.moe import ExpertFiles, MoESpec
+from assay.spec.moe import ExpertFiles
 from assay.spec.resolve import Context
 
 __all__ = ["check_shapes", "read_sizes"]
@@ -23,13 +23,26 @@ _HIDDEN = ("hidden_size", "d_model", "n_embd", "moe_hidden_size")
 _MXFP4_GROUP = 32
 
 
-def read_sizes(moe: MoESpec, config: ModelConfig, layers: Mapping[int, int]) -> dict[int, Experts]:
+def read_sizes(
+    experts: Experts, config: ModelConfig, layers: Mapping[int, int]
+) -> dict[int, Experts]:
     """What the config says of each layer's experts: their count, null ones, and widths.
 
-    layers: layer in the file -> the decoder's layer whose facts hold for it.
+    layers: layer in the file -> the decoder's layer whose facts hold for it. ConfigError where a
+    size is no whole number.
     """
-    sizes_only = replace(moe.experts, activation="")  # which has shapes to say nothing of
-    return {layer: Context(config, same).resolve(sizes_only) for layer, same in layers.items()}
+    sizes_only = replace(experts, activation="")  # which has shapes to say nothing of
+    found = {layer: Context(config, same).resolve(sizes_only) for layer, same in layers.items()}
+    for sizes in found.values():
+        for name in ("count", "width", "null_count"):
+            if isinstance(size := getattr(sizes, name), bool) or not isinstance(size, int):
+                raise ConfigError(
+                    config.where,
+                    f"the experts' {name} is {size!r}",
+                    expected="a whole number",
+                    next_step="Correct config.json.",
+                )
+    return found
 
 
 def check_shapes(
