@@ -103,6 +103,7 @@ def _check(
 # Forms of files that the installed transformers neither saves nor holds: (type, which).
 UNSHOWN = {
     ("deepseek_ocr2_text", 0),
+    ("ernie4_5_vl_moe_text", 1),
     ("glm4v_moe_text", 0),
     ("inkling_text", 0),
     ("llama4", 1),

@@ -267,6 +267,36 @@ def test_one_decoder_twice() -> None:
         group_expert_tensors(config, {**stored, **again})
 
 
+def test_stacked_experts_of_a_type_that_nobody_knows() -> None:
+    """proves: S7. By their own names. Controls: two counts, a name that one layer lacks, one name.
+
+    Nobody says which of them is what, so nothing is called gate or up.
+    """
+    for name, projections in (("llama4", 2), ("gpt_oss, MXFP4", 2), ("mixtral, as", 2)):
+        full = next(known for known in PUBLISHED if known.startswith(name))
+        stored, config = PUBLISHED[full][1], {"model_type": "made_up"}
+        found = group_expert_tensors(config, stored)
+        assert found.files is None
+        assert found.num_experts == E
+        assert found.layers == tuple(range(L))
+        assert sorted(_list_grouped(found)) == sorted(stored)
+        assert {group.projection for group in found.groups} == {"gate_up_proj", "down_proj"}
+        assert len(found.groups) == L * projections
+        odd: Stored = {"model.layers.0.mlp.experts.0.w1.weight": ("BF16", (I, H))}
+        assert group_expert_tensors(config, {**stored, **odd}).unaccounted == tuple(odd)
+        group = found.groups[-1].tensors
+        part = next(part for part in ("weight", "blocks") if part in group)
+        dtype, shape = stored[group[part]]
+        for other in (
+            {**stored, group[part]: (dtype, (E + 1, *shape[1:]))},
+            {**stored, group[part]: (dtype, (E,))},
+            _without(stored, *group.values()),
+            {n: kept for n, kept in stored.items() if "down_proj" in n},
+        ):
+            with pytest.raises(UnsupportedExpertsError):
+                group_expert_tensors(config, other)
+
+
 def test_a_type_that_nobody_knows_is_not_guessed() -> None:
     """proves: S7. Control: the same tensors of a known type."""
     stored = PUBLISHED["mixtral"][1]

@@ -14,6 +14,7 @@ from assay.errors import AssayError, RuntimeFolderError
 
 if TYPE_CHECKING:
     from assay.checkpoint import Checkpoint
+    from assay.spec.moe import ExpertFiles
 
 __all__ = ["add_parser", "run"]
 
@@ -83,16 +84,16 @@ def _describe_experts(checkpoint: Checkpoint, path: Path) -> dict[str, Any] | No
     """How the experts lie in the files; None for a model without any."""
     from assay.spec import find_model_type, get_spec, group_expert_tensors
 
-    name = find_model_type(checkpoint.config)
-    if name is None or get_spec(name).moe_spec is None:
-        return None
     stored = {info.name: (info.dtype, info.shape) for info in checkpoint.tensors.values()}
     try:
+        name = find_model_type(checkpoint.config)
+        known = name is not None and get_spec(name).moe_spec is not None
+        if not known and not any("experts" in tensor.split(".") for tensor in stored):
+            return None
         found = group_expert_tensors(checkpoint.config, stored, where=str(path))
     except AssayError as exc:
-        return {"error": f"{exc.where}: {exc.found}", "expected": exc.expected}
-    if found.files is None:
-        return {"num_experts": 0, "unaccounted": list(found.unaccounted)}
+        told = {"error": f"{exc.where}: {exc.found}", "expected": exc.expected}
+        return {**told, "next_step": exc.next_step}
     dtypes: dict[str, set[str]] = {}
     for group in found.groups:
         for part, tensor in group.tensors.items():
@@ -102,13 +103,25 @@ def _describe_experts(checkpoint: Checkpoint, path: Path) -> dict[str, Any] | No
         "layers": list(found.layers),
         "beyond_the_last_layer": list(found.beyond),
         "predicting": list(found.predicting),
-        "gate_up": list(found.files.gate_up),
-        "down": found.files.down,
-        "layout": found.files.layout.kind,
+        **_describe_form(found.files),
+        "projections": list(dict.fromkeys(group.projection for group in found.groups)),
         "parts": {part: sorted(stored_as) for part, stored_as in sorted(dtypes.items())},
         "num_tensors": sum(len(group.tensors) for group in found.groups),
         "unaccounted": list(found.unaccounted),
         "groups": [asdict(group) for group in found.groups],
+    }
+
+
+def _describe_form(files: ExpertFiles | None) -> dict[str, Any]:
+    """The published form; none where no spec says one."""
+    if files is None:
+        return {"layout": None}
+    return {
+        "gate_up": list(files.gate_up),
+        "down": files.down,
+        "layout": files.layout.kind,
+        "is_transposed": files.layout.is_transposed,
+        "is_concatenated": files.layout.is_concatenated,
     }
 
 

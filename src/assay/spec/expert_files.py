@@ -12,23 +12,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from assay.errors import ConfigError, WeightError
+from assay.errors import WeightError
 from assay.spec.config import ModelConfig
 from assay.spec.expert_checks import check_complete, check_layers, check_parts, name_layers
+from assay.spec.expert_config import read_stack
 from assay.spec.expert_forms import (
     ExpertGroup,
     Match,
     Tensors,
     gather,
     is_prediction,
+    list_strays,
     list_unaccounted,
     rank_forms,
 )
 from assay.spec.expert_names import UnsupportedExpertsError
 from assay.spec.expert_shapes import check_shapes, read_sizes
+from assay.spec.expert_structure import observe_stacked
 from assay.spec.experts import Experts
 from assay.spec.matching import find_model_type
-from assay.spec.model_spec import ConfigSpec, ModelSpec
+from assay.spec.model_spec import ModelSpec
 from assay.spec.moe import ExpertFiles, MoESpec
 from assay.spec.registry import get_spec
 
@@ -39,11 +42,11 @@ __all__ = ["ExpertFilesFound", "ExpertGroup", "group_expert_tensors"]
 class ExpertFilesFound:
     """The expert tensors of a checkpoint.
 
-    model_type: whose spec was read. files: the published form; None where the config says that no
-    layer has experts. num_experts: of a layer, its second ones too. layers: the decoder's, with
-    experts. beyond: those of them past the config's last layer; predicting: other stacks, such as
-    "mtp."; both predict tokens after the next. unaccounted: tensors among the experts that no part
-    of the form explains.
+    model_type: whose spec was read, or the config's that no spec knows. files: the published form;
+    None where the config says that no layer has experts, or no spec knows the type. num_experts:
+    of a layer, its second ones too. layers: the decoder's, with experts. beyond: those of them past
+    the config's last layer; predicting: other stacks, such as "mtp."; both predict tokens after
+    the next. unaccounted: tensors among the experts that no part of the form explains.
     """
 
     model_type: str
@@ -62,11 +65,15 @@ def group_expert_tensors(
     """Group a checkpoint's expert tensors by stack, layer, projection and expert.
 
     config: the parsed config.json. tensors: name -> (dtype, shape), as stored; dtypes in
-    safetensors' words ("BF16", "U8"). where: names the checkpoint in errors. Raises
-    UnsupportedExpertsError where no spec knows the type, WeightError where experts or parts of
+    safetensors' words ("BF16", "U8"). where: names the checkpoint in errors.
+
+    Of a type that no spec knows, stacked experts are told as they stand (`observe_stacked`), and
+    nothing is checked; else UnsupportedExpertsError. Raises WeightError where experts or parts of
     them are missing, too many, or of another shape than the config says, ConfigError where the
     config lacks a size, and BrokenSpecError where the type's specs.py can't be imported.
     """
+    if find_model_type(config) is None and (stacked := observe_stacked(tensors)) is not None:
+        return _report_stacked(config, tensors, *stacked)
     spec, moe = _find_spec(config)
     forms = rank_forms(moe, tensors)
     if not forms:
@@ -81,11 +88,27 @@ def group_expert_tensors(
     raise failed
 
 
+def _report_stacked(
+    config: Mapping[str, Any], tensors: Tensors, count: int, groups: tuple[ExpertGroup, ...]
+) -> ExpertFilesFound:
+    known = {name for group in groups for name in group.tensors.values()}
+    decoder = [group for group in groups if not is_prediction(group.stack)]
+    return ExpertFilesFound(
+        model_type=str(config.get("model_type")),
+        files=None,
+        num_experts=count,
+        layers=tuple(sorted({group.layer for group in decoder})),
+        groups=groups,
+        predicting=tuple(sorted({group.stack for group in groups if group not in decoder})),
+        unaccounted=list_strays(tensors, known),
+    )
+
+
 def _find_none(
     spec: ModelSpec, moe: MoESpec, config: Mapping[str, Any], tensors: Tensors, where: str
 ) -> ExpertFilesFound:
     """No tensor has a published name: right only where the config has no experts either."""
-    layers = _read_stack(spec, moe, config, "", where).layers
+    layers = read_stack(spec, moe, config, "", where).layers
     strays = list_unaccounted(moe, tensors, ())
     if layers:
         shown = f"; {strays[0]} looks like one" if strays else ""
@@ -128,7 +151,7 @@ def _group(
     owners: dict[int, str] = {}
     for stack in stacks:
         own = tuple(group for group in gathered if group.stack == stack)
-        said = _read_stack(spec, moe, config, stack, where)
+        said = read_stack(spec, moe, config, stack, where)
         found = sorted({group.layer for group in own})
         if stack in decoders:
             _check_one_stack(owners.setdefault(id(said.values), stack), stack, where)
@@ -228,64 +251,3 @@ def _find_spec(config: Mapping[str, Any]) -> tuple[ModelSpec, MoESpec]:
             "its files, as docs/registry.md says.",
         )
     return spec, spec.moe_spec
-
-
-@dataclass(frozen=True)
-class _Stack:
-    """What the config says of a stack: its own part, its layers with experts and how many in all.
-
-    text: the same part, read through its spec.
-    """
-
-    values: Mapping[str, Any]
-    text: ModelConfig
-    layers: tuple[int, ...]
-    num_layers: int
-
-
-def _read_stack(
-    spec: ModelSpec, moe: MoESpec, config: Mapping[str, Any], stack: str, where: str
-) -> _Stack:
-    values = _find_text(config, stack)
-    text = ModelConfig(values, _find_config_spec(values, spec), where=where)
-    num_layers = _count_layers(text, moe)
-    try:
-        layers = moe.sparse_layers.find(values, num_layers)
-    except IndexError as exc:
-        raise ConfigError(
-            where,
-            f"{moe.sparse_layers.types_key} has fewer entries than there are layers",
-            expected=f"{num_layers} of them",
-        ) from exc
-    return _Stack(values, text, layers, num_layers)
-
-
-def _find_text(config: Mapping[str, Any], stack: str) -> Mapping[str, Any]:
-    """The part of a config that describes a stack's decoder: `talker.` has `talker_config`."""
-    for part in stack.split("."):
-        inner = config.get(f"{part}_config")
-        if part and isinstance(inner, Mapping):
-            return _find_text(inner, "")
-    for name in ("text_config", "llm_config", "language_config", "thinker_config"):
-        if isinstance(config.get(name), Mapping):
-            return _find_text(config[name], "")
-    return config
-
-
-def _find_config_spec(values: Mapping[str, Any], spec: ModelSpec) -> ConfigSpec:
-    """The defaults of the text decoder's own type where it is registered, else of the model's."""
-    name = find_model_type(values)
-    own = get_spec(name).config_spec if name is not None else None
-    return own or spec.config_spec or ConfigSpec(defaults={})
-
-
-def _count_layers(config: ModelConfig, moe: MoESpec) -> int:
-    for name in ("num_layers", "num_hidden_layers", "n_layer", "n_layers"):
-        if config.get(name, None) is not None:
-            return config.get_size(name)
-    types = config.get(moe.sparse_layers.types_key, None) if moe.sparse_layers.types_key else None
-    if isinstance(types, (list, tuple, str)) and types:
-        return len(types)
-    raise ConfigError(
-        config.where, "num_hidden_layers isn't there", expected="the number of layers"
-    )

@@ -13,19 +13,22 @@ from assay.spec.expert_parts import FUSED_ENDINGS, MODULE_ENDINGS
 from assay.spec.moe import ExpertFiles, MoESpec
 
 __all__ = [
+    "LAYER",
     "ExpertGroup",
     "Match",
     "Tensors",
     "gather",
     "is_prediction",
     "list_projections",
+    "list_strays",
     "list_unaccounted",
     "rank_forms",
 ]
 
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
-_LAYER = r"(?P<prefix>(?:.*\.)?)(?P<layer>\d+)\."
-_AMONG_EXPERTS = re.compile(_LAYER + r"(?:.*\.)?experts(?:[._].*)?")
+LAYER = r"(?P<prefix>(?:.*\.)?)(?P<layer>\d+)\."
+_ORDER = ("gate", "gate_up", "up", "down")
+_AMONG_EXPERTS = re.compile(LAYER + r"(?:.*\.)?experts(?:[._].*)?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,8 @@ class ExpertGroup:
     """The tensors of one projection: of one expert, or of all where they are stacked.
 
     stack: what stands before the layer's number, such as "model.layers.". projection: "gate",
-    "up", "gate_up" (packed) or "down". expert: None for all. tensors: what each is ("weight",
+    "up", "gate_up" (packed) or "down"; the parameter's own name where no spec knows the type.
+    expert: None for all. tensors: what each is ("weight",
     "bias", or a quantized part) -> its name in the file. second: of the block's second experts;
     where one list holds both, their numbers go on after the first's.
     """
@@ -85,11 +89,11 @@ def is_prediction(stack: str) -> bool:
 
 
 def gather(matched: Iterable[Match]) -> tuple[ExpertGroup, ...]:
-    """Put the tensors of a projection together; groups are ordered by stack, layer, expert."""
-    groups: dict[tuple[str, int, bool, int, str], ExpertGroup] = {}
+    """Put the tensors of a projection together; ordered by stack, layer, expert, projection."""
+    groups: dict[tuple[str, int, bool, int, int], ExpertGroup] = {}
     for match in matched:
         number = -1 if match.expert is None else match.expert
-        key = match.stack, match.layer, match.second, number, match.projection
+        key = match.stack, match.layer, match.second, number, _ORDER.index(match.projection)
         new = ExpertGroup(
             stack=match.stack,
             layer=match.layer,
@@ -100,7 +104,7 @@ def gather(matched: Iterable[Match]) -> tuple[ExpertGroup, ...]:
         )
         held = groups.get(key, new)
         groups[key] = replace(held, tensors={**held.tensors, match.part: match.name})
-    return tuple(groups[key] for key in sorted(groups, key=lambda key: key[:4]))
+    return tuple(groups[key] for key in sorted(groups))
 
 
 def list_unaccounted(moe: MoESpec, tensors: Tensors, known: Collection[str]) -> tuple[str, ...]:
@@ -125,15 +129,24 @@ def list_unaccounted(moe: MoESpec, tensors: Tensors, known: Collection[str]) -> 
         and (
             begins.fullmatch(name)
             or (bare and len(shape) > 2 and beside.fullmatch(name))
-            or (_AMONG_EXPERTS.fullmatch(name) and not re.search(r"attn|attention", name))
+            or _is_among_experts(name)
         )
         and not name.removesuffix(".weight").endswith(named)
     )
 
 
+def list_strays(names: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """Tensors that stand below a name `experts` that no attention holds, and aren't known."""
+    return tuple(name for name in names if name not in known and _is_among_experts(name))
+
+
+def _is_among_experts(name: str) -> bool:
+    return _AMONG_EXPERTS.fullmatch(name) is not None and not re.search(r"attn|attention", name)
+
+
 def _compile_any(stems: Iterable[str], rest: str) -> re.Pattern[str]:
     """A layer's tensor that begins with one of the stems."""
-    return re.compile(f"{_LAYER}(?:{'|'.join(map(re.escape, sorted(stems)))}){rest}")
+    return re.compile(f"{LAYER}(?:{'|'.join(map(re.escape, sorted(stems)))}){rest}")
 
 
 def _list_names(moe: MoESpec) -> Iterator[str]:
@@ -169,7 +182,7 @@ def _compile_name(name: str) -> re.Pattern[str]:
     stem = re.escape(name.removesuffix(".weight")).replace(r"\{expert\}", r"(?P<expert>\d+)")
     endings = MODULE_ENDINGS if is_module else FUSED_ENDINGS
     ending = "|".join(re.escape(part) for part in sorted(endings, key=len, reverse=True))
-    return re.compile(rf"{_LAYER}{stem}(?P<part>{ending})")
+    return re.compile(rf"{LAYER}{stem}(?P<part>{ending})")
 
 
 def _match(name: str, patterns: list[_Pattern]) -> Match | None:
