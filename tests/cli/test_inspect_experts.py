@@ -63,6 +63,12 @@ def test_mxfp4_is_shown(tmp_path: Path, assay_command: Callable[..., Any]) -> No
     assert plain.code == 0
     assert "mlp.experts.gate_up_proj" in plain.out
     assert "groups" not in plain.out
+    strays = {f"model.layers.0.mlp.experts.odd{n}": np.zeros(1, np.float32) for n in range(12)}
+    save_file(load_file(folder / "model.safetensors") | strays, folder / "model.safetensors")
+    assert "experts.odd" in (shortened := assay_command("inspect", folder)).out
+    assert "and 2 more" in shortened.out
+    listed = json.loads(assay_command("inspect", folder, "--json").out)["experts"]["unaccounted"]
+    assert sorted(listed) == sorted(strays)
     kept = {n: t for n, t in load_file(folder / "model.safetensors").items() if n[-4:] != "ales"}
     save_file(kept, folder / "model.safetensors")
     wrong = json.loads(assay_command("inspect", folder, "--json").out)["experts"]

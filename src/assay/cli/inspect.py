@@ -14,9 +14,11 @@ from assay.errors import AssayError, RuntimeFolderError
 
 if TYPE_CHECKING:
     from assay.checkpoint import Checkpoint
-    from assay.spec.moe import ExpertFiles
+    from assay.spec import ExpertFiles
 
 __all__ = ["add_parser", "run"]
+
+_SHOWN = 10  # names in a list, unless in JSON
 
 
 def add_parser(verbs: Any) -> None:
@@ -38,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
     else:
-        found.get("experts", {}).pop("groups", None)  # thousands of lines for some models
+        experts = found.get("experts", {})
+        experts.pop("groups", None)  # thousands of lines for some models
+        if len(strays := experts.get("unaccounted", [])) > _SHOWN:
+            experts["unaccounted"] = [*strays[:_SHOWN], f"and {len(strays) - _SHOWN} more"]
         _print_lines(found, indent="")
     return 0
 

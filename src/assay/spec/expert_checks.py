@@ -5,6 +5,7 @@ Nothing here imports torch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -44,7 +45,7 @@ def check_complete(
     sizes: Mapping[int, Experts],
     where: str,
     *,
-    before: int = 0,
+    before: int,
 ) -> None:
     """Every layer has every projection, of the first expert to the last where they lie apart.
 
@@ -121,7 +122,7 @@ def _check_alike(groups: list[ExpertGroup], tensors: Tensors, where: str) -> Non
             other = f"{part}, which {len(having)} of {len(groups)} experts have"
             raise _fail(where, lacking, f"lacks {part}", other, _INCOMPLETE)
         shapes = [tensors[group.tensors[part]] for group in groups]
-        usual = max(shapes, key=shapes.count)
+        usual = Counter(shapes).most_common(1)[0][0]
         for group, (dtype, shape) in zip(groups, shapes, strict=True):
             if (dtype, shape) != usual:
                 expected = f"{usual[0]} {list(usual[1])}, as most of the experts have"
