@@ -165,6 +165,46 @@ def test_packed_values_need_a_scale_and_integers() -> None:
     assert group_expert_tensors(config, {**kept, name: plain[name]}).unaccounted == ()
 
 
+def test_errors_name_the_place() -> None:
+    """Which expert, of which layer, and how many more; the first eight layers of the expected."""
+    config, stored = _config("qwen3_moe"), PUBLISHED["qwen3_moe"][1]
+    many = {**config, "num_hidden_layers": 9}
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(many, stored)
+    assert caught.value.found == "layer 2 has no experts, but the config says so (and 6 more)"
+    assert caught.value.expected == "experts in layers 0, 1, 2, 3, 4, 5, 6, 7, ..."
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors({**config, "num_hidden_layers": 3}, stored)
+    assert caught.value.found == "layer 2 has no experts, but the config says so"
+    assert caught.value.expected == "experts in layers 0, 1, 2"
+    eight = {**config, "num_hidden_layers": 8}
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(eight, stored)
+    assert caught.value.expected == "experts in layers 0, 1, 2, 3, 4, 5, 6, 7"
+    gates = [n for n in stored if "layers.1." in n and "gate_proj" in n]
+    for count, text in ((1, "layer 1 lacks gate of expert 1"), (3, " of expert 1 (and of 2 more)")):
+        with pytest.raises(WeightError) as caught:
+            group_expert_tensors(config, _without(stored, *gates[1 : 1 + count]))
+        assert caught.value.found.endswith(text)
+    packed = quantize(stored, "modelopt NVFP4")
+    scale = "model.layers.1.mlp.experts.2.up_proj.input_scale"
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(config, _without(packed, scale))
+    assert caught.value.found == "model.layers.1: up of expert 2 lacks input_scale"
+    assert caught.value.expected == "input_scale, which 3 of 4 experts have"
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(config, {**packed, scale: ("F32", (2,))})
+    assert caught.value.found == "model.layers.1: up of expert 2 has input_scale as F32 [2]"
+    assert caught.value.expected == "F32 [], as most of the experts have"
+    stacked = PUBLISHED["gpt_oss, MXFP4"][1]
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(
+            _config("gpt_oss, MXFP4"),
+            _without(stacked, "model.layers.1.mlp.experts.down_proj_bias"),
+        )
+    assert caught.value.found == "model.layers.1: down lacks bias"
+
+
 def test_sizes_that_are_no_numbers() -> None:
     """A config's nonsense is told, not a crash."""
     for key, value in (("num_local_experts", [E, E]), ("intermediate_size", "96")):
