@@ -207,8 +207,12 @@ def test_errors_name_the_place() -> None:
 
 def test_sizes_that_are_no_numbers() -> None:
     """A config's nonsense is told, not a crash."""
-    for key, value in (("num_local_experts", [E, E]), ("intermediate_size", "96")):
-        with pytest.raises(ConfigError):
+    for key, value in (
+        ("num_local_experts", [E, E]),
+        ("num_local_experts", True),
+        ("intermediate_size", "96"),
+    ):
+        with pytest.raises(ConfigError, match="the experts' (count|width) is"):
             group_expert_tensors({**_config("mixtral"), key: value}, PUBLISHED["mixtral"][1])
 
 
@@ -227,8 +231,9 @@ def test_parts_of_stacked_experts() -> None:
     found = group_expert_tensors(config, stored)
     assert {tuple(group.tensors) for group in found.groups} == {("weight", *parts)}
     name = f"{next(iter(plain))}_weight_scale"
-    with pytest.raises(WeightError, match="has the shape"):
-        group_expert_tensors(config, {**stored, name: ("F8_E4M3", (E - 1, 4, 2 * I))})
+    for shape in ((E - 1, 4, 2 * I), (E - 1, 1), (2 * E, 1)):
+        with pytest.raises(WeightError, match="has the shape"):
+            group_expert_tensors(config, {**stored, name: ("F8_E4M3", shape)})
 
 
 def test_a_stack_of_matrices_beside_the_experts() -> None:

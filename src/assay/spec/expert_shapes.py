@@ -35,7 +35,7 @@ def read_sizes(
     found = {layer: Context(config, same).resolve(sizes_only) for layer, same in layers.items()}
     for sizes in found.values():
         for name in ("count", "width", "null_count"):
-            if isinstance(size := getattr(sizes, name), bool) or not isinstance(size, int):
+            if type(size := getattr(sizes, name)) is not int:
                 raise ConfigError(
                     config.where,
                     f"the experts' {name} is {size!r}",
@@ -71,7 +71,7 @@ def check_shapes(
                 )
             expected = _expect(files, experts, hidden, group, part, dtype)
             if expected is None:
-                _check_stacked(files, experts, name, part, shape, config.where)
+                _check_stacked(files, experts, name, shape, config.where)
             elif shape not in expected:
                 shown = " or ".join(str(list(one)) for one in sorted(expected))
                 raise WeightError(
@@ -109,9 +109,9 @@ def _expect(
 
 
 def _check_stacked(
-    files: ExpertFiles, experts: Experts, name: str, part: str, shape: Shape, where: str
+    files: ExpertFiles, experts: Experts, name: str, shape: Shape, where: str
 ) -> None:
-    if files.layout.kind != "fused" or part.endswith("shape") or len(shape) < 2:
+    if files.layout.kind != "fused" or len(shape) < 2:
         return
     counts = _count_stacked(experts)
     if shape[0] not in counts:
