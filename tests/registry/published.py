@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 __all__ = ["PUBLISHED", "QUANTIZED", "E", "H", "I", "L", "Stored", "quantize"]
 
 Stored = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
 _LLAMA = ("gate_proj", "up_proj", "down_proj")
-H, I, E, L = 64, 96, 4, 2  # noqa: E741
+H, I, E, L = 64, 352, 4, 2  # noqa: E741
 _SIZES = {"hidden_size": H, "num_hidden_layers": L, "intermediate_size": I}
 
 
@@ -121,6 +122,23 @@ PUBLISHED: dict[str, tuple[dict[str, Any], Stored]] = {
     "llama4, quantized elsewhere": (_LLAMA4, _each(_LLAMA4_PLACE, *_LLAMA)),
 }
 
+
+def _gptq(bits: int, out: int, inputs: int) -> Stored:
+    return {
+        "qweight": ("I32", (inputs * bits // 32, out)),
+        "qzeros": ("I32", (1, out * bits // 32)),
+        "scales": ("F16", (1, out)),
+    }
+
+
+def _pack_rows(bits: int, out: int, inputs: int) -> Stored:
+    return {
+        "weight_packed": ("I32", (out, inputs * bits // 32)),
+        "weight_scale": ("BF16", (out, 1)),
+        "weight_zero_point": ("I32", (1, 1)),
+    }
+
+
 # Format -> the parts of one expert's weight [out, in].
 QUANTIZED: dict[str, Any] = {
     "compressed-tensors int4": lambda out, inputs: {
@@ -163,6 +181,8 @@ QUANTIZED: dict[str, Any] = {
         "scales": ("F16", (1, out)),
         "g_idx": ("I32", (inputs,)),
     },
+    **{f"GPTQ, {bits} bits": functools.partial(_gptq, bits) for bits in (2, 3, 8)},
+    **{f"compressed-tensors int{bits}": functools.partial(_pack_rows, bits) for bits in (2, 3, 8)},
     "AWQ": lambda out, inputs: {
         "qweight": ("I32", (inputs, out // 8)),
         "qzeros": ("I32", (1, out // 8)),

@@ -210,10 +210,17 @@ def test_sizes_that_are_no_numbers() -> None:
     for key, value in (
         ("num_local_experts", [E, E]),
         ("num_local_experts", True),
-        ("intermediate_size", "96"),
+        ("intermediate_size", "352"),
     ):
-        with pytest.raises(ConfigError, match="the experts' (count|width) is"):
+        with pytest.raises(ConfigError, match=f"{key} is"):
             group_expert_tensors({**_config("mixtral"), key: value}, PUBLISHED["mixtral"][1])
+
+
+def test_a_config_without_a_width() -> None:
+    """It is told by the usual name."""
+    config = {key: value for key, value in _config("mixtral").items() if key != "hidden_size"}
+    with pytest.raises(ConfigError, match="'hidden_size' is missing"):
+        group_expert_tensors(config, PUBLISHED["mixtral"][1])
 
 
 def test_parts_of_stacked_experts() -> None:

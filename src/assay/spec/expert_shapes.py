@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from assay.errors import ConfigError, WeightError
+from assay.errors import WeightError
 from assay.spec.config import ModelConfig
 from assay.spec.expert_forms import ExpertGroup, Tensors
 from assay.spec.expert_parts import PACKED_DTYPES, WEIGHTS, list_weight_shapes
@@ -32,17 +32,7 @@ def read_sizes(
     size is no whole number.
     """
     sizes_only = replace(experts, activation="")  # which has shapes to say nothing of
-    found = {layer: Context(config, same).resolve(sizes_only) for layer, same in layers.items()}
-    for sizes in found.values():
-        for name in ("count", "width", "null_count"):
-            if type(size := getattr(sizes, name)) is not int:
-                raise ConfigError(
-                    config.where,
-                    f"the experts' {name} is {size!r}",
-                    expected="a whole number",
-                    next_step="Correct config.json.",
-                )
-    return found
+    return {layer: Context(config, same).resolve(sizes_only) for layer, same in layers.items()}
 
 
 def check_shapes(
@@ -105,7 +95,7 @@ def _expect(
         return None
     if group.expert is not None:
         return one
-    return {(count, *shape) for count in _count_stacked(experts) for shape in one}
+    return {(experts.count, *shape) for shape in one}
 
 
 def _check_stacked(
@@ -113,19 +103,13 @@ def _check_stacked(
 ) -> None:
     if files.layout.kind != "fused" or len(shape) < 2:
         return
-    counts = _count_stacked(experts)
-    if shape[0] not in counts:
+    if shape[0] != experts.count:
         raise WeightError(
             where,
             f"{name} has the shape {list(shape)}",
-            expected=f"{' or '.join(map(str, counts))} experts first, or one value",
+            expected=f"{experts.count} experts first, or one value",
             next_step="The checkpoint or its config.json is another model's, or was changed.",
         )
-
-
-def _count_stacked(experts: Experts) -> tuple[int, ...]:
-    """Null experts may have rows of their own."""
-    return tuple(dict.fromkeys((experts.count, experts.count + experts.null_count)))
 
 
 def _find_hidden(config: ModelConfig) -> int:
