@@ -23,30 +23,35 @@ from tests.registry.truth import find_expert_parameters
 
 __all__ = ["FILE_EXCEPTIONS", "check_files", "registered", "save_instance"]
 
+Stored = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
+
 # Types whose files can't be compared, with the reason.
-FILE_EXCEPTIONS = {
-    "ernie4_5_vl_moe": "text and vision experts of two widths stand in one list",
-    "ernie4_5_vl_moe_text": "the vision experts are a second block; the text's are grouped",
-    "jetmoe": "attention has experts too, which are no feed-forward block's",
-    "muse_spark": "its image encoder stays on the meta device",
-} | ({"glm4v_moe_text": "transformers 4.57 saves a model type that nobody has"} if OLD else {})
+FILE_EXCEPTIONS = (
+    {"glm4v_moe_text": "transformers 4.57 saves a model type that nobody has"} if OLD else {}
+)
 
 
 @functools.cache
-def save_instance(model_type: str) -> tuple[dict[str, Any], dict[str, tuple[int, ...]], int]:
-    """A tiny instance's saved config, its tensors' shapes, and how many values its experts hold."""
+def save_instance(model_type: str) -> tuple[dict[str, Any], Stored, int]:
+    """A tiny instance's saved config, its tensors, and how many values its experts hold."""
     model: Any = build(model_type)
-    named = find_expert_parameters(model)
+    # jetmoe's attention has experts too, which are no feed-forward block's.
+    named = {name for name in find_expert_parameters(model) if "attention" not in name}
     held = {id(p): p for n, p in model.named_parameters() if n in named}
-    shapes: dict[str, tuple[int, ...]] = {}
+    stored: Stored = {}
+    count = sum(p.numel() for p in held.values())
+    if any(p.is_meta for p in model.parameters()):  # which can't be saved
+        stored = {name: ("F32", tuple(p.shape)) for name, p in model.state_dict().items()}
+        return model.config.to_dict(), stored, count
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         for file in Path(folder).glob("*.safetensors"):
             with safe_open(file, "pt") as tensors:
                 for name in tensors.keys():  # noqa: SIM118  (it is no mapping)
-                    shapes[name] = tuple(tensors.get_slice(name).get_shape())
+                    part = tensors.get_slice(name)
+                    stored[name] = part.get_dtype(), tuple(part.get_shape())
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    return config, shapes, sum(p.numel() for p in held.values())
+    return config, stored, count
 
 
 @contextlib.contextmanager
@@ -61,16 +66,21 @@ def registered(spec: ModelSpec) -> Iterator[None]:
 
 
 def check_files(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """What transformers saves is grouped whole, and each form is what it saves or what it holds."""
+    """What transformers saves is grouped whole, and each form is what it saves or what it holds.
+
+    transformers 4.57 shows one form of each type; the others are shown by the newest.
+    """
     if spec.model_type in FILE_EXCEPTIONS or spec.model_type in UNBUILT:
         return []
     config, saved, count = save_instance(spec.model_type)
-    held = {n: tuple(p.shape) for n, p in build(spec.model_type).named_parameters()}
+    held: Stored = {
+        n: ("F32", tuple(p.shape)) for n, p in build(spec.model_type).named_parameters()
+    }
     wrong = [f"saved: {text}" for text in _check(spec, moe, config, saved, count)]
     for number, form in enumerate(moe.files):
         alone = dataclasses.replace(moe, files=(form,))
         shown = [_check(spec, alone, config, shapes, count) for shapes in (saved, held)]
-        if all(shown) and (spec.model_type, number) not in UNSHOWN:
+        if all(shown) and not OLD and (spec.model_type, number) not in UNSHOWN:
             wrong.append(f"form {number} is neither saved nor held: {shown}")
     return wrong
 
@@ -79,7 +89,7 @@ def _check(
     spec: ModelSpec,
     moe: MoESpec,
     config: dict[str, Any],
-    shapes: dict[str, tuple[int, ...]],
+    shapes: Stored,
     count: int,
 ) -> list[str]:
     with registered(dataclasses.replace(spec, moe_spec=moe)):
@@ -88,7 +98,7 @@ def _check(
         except AssayError as exc:
             return [exc.found]
     names = [name for group in found.groups for name in group.tensors.values()]
-    if sum(prod(shapes[name]) for name in names) != count:
+    if sum(prod(shapes[name][1]) for name in names) != count:
         return ["other values than the experts'"]
     return [f"{name} is unaccounted for" for name in found.unaccounted[:2]]
 
@@ -96,8 +106,11 @@ def _check(
 # Forms of files that the installed transformers neither saves nor holds: (type, which).
 UNSHOWN = {
     ("deepseek_ocr2_text", 0),
+    ("ernie4_5_vl_moe_text", 1),
     ("glm4v_moe_text", 0),
     ("inkling_text", 0),
+    ("llama4", 1),
+    ("llama4_text", 1),
     ("minimax_m3_vl_text", 0),
     ("mistral4", 1),
     ("qwen3_omni_moe_talker_text", 0),

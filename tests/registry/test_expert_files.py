@@ -1,4 +1,4 @@
-"""Expert tensors from names and shapes alone, for every type and every published form.
+"""Expert tensors from names, dtypes and shapes alone, for every type and every published form.
 
 proves: S2, S7, B3. The truth is the live model's own parameters, found without a name.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import assay.models  # noqa: F401
-from assay.errors import WeightError
+from assay.errors import ConfigError, WeightError
 from assay.spec import (
     ExpertFilesFound,
     UnsupportedExpertsError,
@@ -19,9 +19,9 @@ from assay.spec import (
     group_expert_tensors,
 )
 from tests.registry.files_check import FILE_EXCEPTIONS, save_instance
+from tests.registry.published import PUBLISHED, QUANTIZED, E, H, I, L, Stored, quantize
 from tests.registry.tiny import UNBUILT, has_type
 
-Shapes = dict[str, tuple[int, ...]]
 TYPES = sorted(
     spec.model_type
     for spec in get_specs()
@@ -33,173 +33,327 @@ def _list_grouped(found: ExpertFilesFound) -> list[str]:
     return [name for group in found.groups for name in group.tensors.values()]
 
 
+def _config(name: str) -> dict[str, Any]:
+    return {**PUBLISHED[name][0], "model_type": name.split(",")[0]}
+
+
+def _without(stored: Stored, *names: str) -> Stored:
+    return {name: kept for name, kept in stored.items() if name not in names}
+
+
 @pytest.mark.parametrize("model_type", [t for t in TYPES if t not in {*FILE_EXCEPTIONS, *UNBUILT}])
 def test_every_type_as_transformers_saves_it(model_type: str) -> None:
     """All values of the experts and no others. Control: a checkpoint that lacks one tensor."""
-    config, shapes, count = save_instance(model_type)
-    found = group_expert_tensors(config, shapes)
+    config, stored, count = save_instance(model_type)
+    found = group_expert_tensors(config, stored)
     names = _list_grouped(found)
     assert len(names) == len(set(names))
-    assert sum(prod(shapes[name]) for name in names) == count
+    assert sum(prod(stored[name][1]) for name in names) == count
     assert found.unaccounted == ()
     weights = [group.tensors["weight"] for group in found.groups if group.projection == "down"]
     with pytest.raises(WeightError, match=r"lacks|no experts"):
-        group_expert_tensors(config, {k: v for k, v in shapes.items() if k != weights[-1]})
+        group_expert_tensors(config, _without(stored, weights[-1]))
 
 
-H, I, E, L = 64, 32, 4, 2  # noqa: E741
-
-
-def _each(form: str, gate: str, up: str, down: str, first: int = 0) -> Shapes:
-    """One tensor an expert and projection."""
-    return {
-        f"model.layers.{layer}.{form}.{expert}.{name}.weight": (H, I) if name == down else (I, H)
-        for layer in range(first, L)
-        for expert in range(E)
-        for name in (gate, up, down)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_forms(name: str) -> None:
+    """Grouped whole, by layer, projection and expert; what stands beside is left alone."""
+    stored = PUBLISHED[name][1]
+    beside: Stored = {
+        "model.embed_tokens.weight": ("BF16", (100, H)),
+        "model.layers.0.mlp.gate.weight": ("BF16", (E, H)),
+        "model.layers.0.mlp.shared_experts.up_proj.weight": ("BF16", (I, H)),
     }
+    found = group_expert_tensors(_config(name), {**beside, **stored})
+    assert sorted(_list_grouped(found)) == sorted(stored)
+    second = {group.expert for group in found.groups if group.second}
+    assert second == (set(range(E, 2 * E)) if name.startswith("ernie") else set())
+    assert found.num_experts == E + len(second)
+    assert found.unaccounted == found.beyond == found.predicting == ()
+    assert found.files is not None
+    apart = "{expert}" in found.files.down
+    projections = {"gate": "gate", "gate_proj": "gate", "w1": "gate", "v1": "up", "w3": "up"}
+    projections |= {"up_proj": "up", "gate_up_proj": "gate_up", "input_linear": "gate_up"}
+    places = set()
+    for group in found.groups:
+        for tensor in group.tensors.values():
+            parts = tensor.split(".")
+            assert parts[parts.index(str(group.layer)) - 1] in ("layers", "blocks")
+            assert (group.expert is not None) == apart
+            assert not apart or f"experts.{group.expert}." in tensor
+            last = parts[-2] if parts[-1] == "weight" else parts[-1]
+            stem = last.removesuffix("_bias").removesuffix("_blocks").removesuffix("_scales")
+            assert projections.get(stem, "down") == group.projection
+        places.add((group.layer, group.projection, group.expert))
+    assert len(places) == len(found.groups)
 
 
-def _stacked(gate_up: str, down: str, *, turned: bool, first: int = 0) -> Shapes:
-    up, back = (E, 2 * I, H), (E, H, I)
-    if turned:
-        up, back = (E, H, 2 * I), (E, I, H)
-    found: Shapes = {}
-    for layer in range(first, L):
-        found[f"model.layers.{layer}.{gate_up}"] = up
-        found[f"model.layers.{layer}.{down}"] = back
-    return found
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_each_tensor_counts(name: str) -> None:
+    """Without it, misnamed, of another shape, or with a stranger beside it: never silent."""
+    config, stored = _config(name), PUBLISHED[name][1]
+    for tensor, (dtype, shape) in stored.items():
+        with pytest.raises(WeightError, match=r"lacks|no experts"):
+            group_expert_tensors(config, _without(stored, tensor))
+        turned = (*shape[:-2], *shape[:-3:-1])
+        for other in (turned, (*shape[:-1], 7), (*shape, 1), shape[1:]):
+            with pytest.raises(WeightError, match="shape"):
+                group_expert_tensors(config, {**stored, tensor: (dtype, other)})
+        misnamed = {**_without(stored, tensor), f"{tensor}x": (dtype, shape)}
+        with pytest.raises(WeightError, match=r"lacks|no experts"):
+            group_expert_tensors(config, misnamed)
+        more = group_expert_tensors(config, {**stored, f"{tensor}_odd": (dtype, shape)})
+        assert more.unaccounted == (f"{tensor}_odd",)
 
 
-def _gpt_oss(*, packed: bool) -> Shapes:
-    found: Shapes = {}
-    for layer in range(L):
-        stem = f"model.layers.{layer}.mlp.experts."
-        found |= {f"{stem}gate_up_proj_bias": (E, 2 * I), f"{stem}down_proj_bias": (E, H)}
-        if packed:
-            found[f"{stem}gate_up_proj_blocks"] = (E, 2 * I, H // 32, 16)
-            found[f"{stem}gate_up_proj_scales"] = (E, 2 * I, H // 32)
-            found[f"{stem}down_proj_blocks"] = (E, H, I // 32, 16)
-            found[f"{stem}down_proj_scales"] = (E, H, I // 32)
-        else:
-            found[f"{stem}gate_up_proj"] = (E, H, 2 * I)
-            found[f"{stem}down_proj"] = (E, I, H)
-    return found
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_nothing_is_dropped(name: str) -> None:
+    """All tensors under names of nobody's, or none at all; leftovers of another form."""
+    config, stored = _config(name), PUBLISHED[name][1]
+    wild = {
+        tensor.replace("experts.", "experts.q").replace("linear", "lin"): kept
+        for tensor, kept in stored.items()
+    }
+    for none in (wild, {}):
+        with pytest.raises(WeightError, match="no tensor has a name") as caught:
+            group_expert_tensors(config, none)
+        assert "experts in layers" in (caught.value.expected or "")
+        assert ("looks like one" in caught.value.found) == bool(none)
+    left = f"{next(iter(stored)).split('.0.')[0]}.0.some.experts.w9"
+    assert group_expert_tensors(config, {**stored, left: ("BF16", (1,))}).unaccounted == (left,)
 
 
-_SIZES = {"hidden_size": H, "num_hidden_layers": L, "intermediate_size": I}
-_GIVEN: dict[str, tuple[dict[str, Any], Shapes]] = {
-    "mixtral": (
-        {**_SIZES, "num_local_experts": E},
-        _each("block_sparse_moe.experts", "w1", "w3", "w2"),
-    ),
-    "qwen3_moe": (
-        {**_SIZES, "num_experts": E, "moe_intermediate_size": I, "decoder_sparse_step": 1},
-        _each("mlp.experts", "gate_proj", "up_proj", "down_proj"),
-    ),
-    "deepseek_v3": (
-        {**_SIZES, "n_routed_experts": E, "moe_intermediate_size": I, "first_k_dense_replace": 1},
-        _each("mlp.experts", "gate_proj", "up_proj", "down_proj", first=1),
-    ),
-    "gpt_oss": ({**_SIZES, "num_local_experts": E}, _gpt_oss(packed=False)),
-    "gpt_oss MXFP4": ({**_SIZES, "num_local_experts": E}, _gpt_oss(packed=True)),
-    "dbrx": (
-        {"d_model": H, "n_layers": L, "ffn_config": {"ffn_hidden_size": I, "moe_num_experts": E}},
-        {
-            f"transformer.blocks.{layer}.ffn.experts.mlp.{name}": (E * I, H)
-            for layer in range(L)
-            for name in ("w1", "v1", "w2")
-        },
-    ),
-    "granitemoe": (
-        {**_SIZES, "num_local_experts": E},
-        _stacked(
-            "block_sparse_moe.input_linear.weight",
-            "block_sparse_moe.output_linear.weight",
-            turned=False,
-        ),
-    ),
-    "phimoe": (
-        {**_SIZES, "num_local_experts": E},
-        _each("block_sparse_moe.experts", "w1", "w3", "w2"),
-    ),
-    "llama4": (
-        {"text_config": {**_SIZES, "model_type": "llama4_text", "num_local_experts": E}},
-        {
-            f"language_model.{name}": shape
-            for name, shape in _stacked(
-                "feed_forward.experts.gate_up_proj",
-                "feed_forward.experts.down_proj",
-                turned=True,
-            ).items()
-        },
-    ),
-}
-
-
-def _config(name: str) -> dict[str, Any]:
-    return {**_GIVEN[name][0], "model_type": name.split(" ", maxsplit=1)[0]}
-
-
-@pytest.mark.parametrize("name", _GIVEN)
-def test_forms_of_the_hub(name: str) -> None:
-    """Grouped whole. Controls: a stranger among them, a wrong shape, a tensor too few."""
-    shapes = _GIVEN[name][1]
-    beside = {"model.embed_tokens.weight": (100, H), "model.layers.0.mlp.gate.weight": (E, H)}
-    found = group_expert_tensors(_config(name), {**beside, **shapes})
-    assert sorted(_list_grouped(found)) == sorted(shapes)
-    assert found.num_experts == E
+@pytest.mark.parametrize("scheme", QUANTIZED)
+@pytest.mark.parametrize("name", ["qwen3_moe", "deepseek_v4", "llama4, quantized elsewhere"])
+def test_quantized_parts_stay_with_their_projection(name: str, scheme: str) -> None:
+    """Controls: a part that one expert lacks, or has in another shape; a part nobody knows."""
+    config, plain = _config(name), PUBLISHED[name][1]
+    stored = quantize(plain, scheme)
+    found = group_expert_tensors(config, stored)
+    assert {tuple(group.tensors) for group in found.groups} == {tuple(QUANTIZED[scheme](I, H))}
+    assert len(found.groups) == len(plain)
     assert found.unaccounted == ()
-    last = next(reversed(shapes))
-    first = next(name for name in shapes if "bias" not in name and "scales" not in name)
-    stranger = f"{last}_odd"
-    assert group_expert_tensors(_config(name), {**shapes, stranger: (3,)}).unaccounted == (
-        stranger,
-    )
-    with pytest.raises(WeightError, match="has the shape"):
-        group_expert_tensors(_config(name), {**shapes, last: (*shapes[last][:-1], 7)})
-    with pytest.raises(WeightError, match=r"lacks|no experts"):
-        group_expert_tensors(_config(name), {k: v for k, v in shapes.items() if k != first})
+    for part in QUANTIZED[scheme](I, H):
+        tensor = f"{next(iter(plain)).removesuffix('weight')}{part}"
+        dtype, shape = stored[tensor]
+        with pytest.raises(WeightError, match="lacks"):
+            group_expert_tensors(config, _without(stored, tensor))
+        if "quant_state" not in part:
+            with pytest.raises(WeightError, match=r"shape|has .* as"):
+                group_expert_tensors(config, {**stored, tensor: (dtype, (*shape, 3))})
+    odd = f"{next(iter(plain)).removesuffix('weight')}odd"
+    assert group_expert_tensors(config, {**stored, odd: ("U8", (1,))}).unaccounted == (odd,)
 
 
-def test_quantized_parts_stay_with_their_projection() -> None:
-    """compressed-tensors' names and GPTQ's. Control: a part that nobody knows."""
-    config, plain = _config("qwen3_moe"), _GIVEN["qwen3_moe"][1]
-    for parts in (
-        ("weight_packed", "weight_scale", "weight_shape"),
-        ("qweight", "qzeros", "scales", "g_idx"),
-        ("weight", "weight_scale", "weight_scale_2", "input_scale"),
+def test_packed_values_need_a_scale_and_integers() -> None:
+    """Half of a float weight is no packed one; float blocks are none; two weights are too many."""
+    config, plain = _config("qwen3_moe"), PUBLISHED["qwen3_moe"][1]
+    name = next(iter(plain))
+    for dtype, text in (("BF16", "shape"), ("U8", "lacks weight_scale"), ("I8", "shape")):
+        halves = {n: (dtype, (out, inputs // 2)) for n, (_, (out, inputs)) in plain.items()}
+        with pytest.raises(WeightError, match=text):
+            group_expert_tensors(config, halves)
+    packed = quantize(plain, "AWQ")
+    qweight = name.replace("weight", "qweight")
+    with pytest.raises(WeightError, match="is BF16"):
+        group_expert_tensors(
+            config, {n: ("BF16", s) if "qweight" in n else (d, s) for n, (d, s) in packed.items()}
+        )
+    with pytest.raises(WeightError, match="has weight and qweight"):
+        group_expert_tensors(config, {**packed, name: plain[name]})
+    kept = {**_without(packed, *(qweight.replace("qweight", p) for p in QUANTIZED["AWQ"](8, 8)))}
+    assert group_expert_tensors(config, {**kept, name: plain[name]}).unaccounted == ()
+
+
+def test_errors_name_the_place() -> None:
+    """Which expert, of which layer, and how many more; the first eight layers of the expected."""
+    config, stored = _config("qwen3_moe"), PUBLISHED["qwen3_moe"][1]
+    many = {**config, "num_hidden_layers": 9}
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(many, stored)
+    assert caught.value.found == "layer 2 has no experts, but the config says so (and 6 more)"
+    assert caught.value.expected == "experts in layers 0, 1, 2, 3, 4, 5, 6, 7, ..."
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors({**config, "num_hidden_layers": 3}, stored)
+    assert caught.value.found == "layer 2 has no experts, but the config says so"
+    assert caught.value.expected == "experts in layers 0, 1, 2"
+    eight = {**config, "num_hidden_layers": 8}
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(eight, stored)
+    assert caught.value.expected == "experts in layers 0, 1, 2, 3, 4, 5, 6, 7"
+    gates = [n for n in stored if "layers.1." in n and "gate_proj" in n]
+    for count, text in ((1, "layer 1 lacks gate of expert 1"), (3, " of expert 1 (and of 2 more)")):
+        with pytest.raises(WeightError) as caught:
+            group_expert_tensors(config, _without(stored, *gates[1 : 1 + count]))
+        assert caught.value.found.endswith(text)
+    packed = quantize(stored, "modelopt NVFP4")
+    scale = "model.layers.1.mlp.experts.2.up_proj.input_scale"
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(config, _without(packed, scale))
+    assert caught.value.found == "model.layers.1: up of expert 2 lacks input_scale"
+    assert caught.value.expected == "input_scale, which 3 of 4 experts have"
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(config, {**packed, scale: ("F32", (2,))})
+    assert caught.value.found == "model.layers.1: up of expert 2 has input_scale as F32 [2]"
+    assert caught.value.expected == "F32 [], as most of the experts have"
+    stacked = PUBLISHED["gpt_oss, MXFP4"][1]
+    with pytest.raises(WeightError) as caught:
+        group_expert_tensors(
+            _config("gpt_oss, MXFP4"),
+            _without(stacked, "model.layers.1.mlp.experts.down_proj_bias"),
+        )
+    assert caught.value.found == "model.layers.1: down lacks bias"
+
+
+def test_sizes_that_are_no_numbers() -> None:
+    """A config's nonsense is told, not a crash."""
+    for key, value in (
+        ("num_local_experts", [E, E]),
+        ("num_local_experts", True),
+        ("intermediate_size", "352"),
     ):
-        shapes = {
-            f"{name.removesuffix('weight')}{part}": shape if part == "weight" else (1,)
-            for name, shape in plain.items()
-            for part in parts
-        }
-        found = group_expert_tensors(config, shapes)
-        assert {tuple(group.tensors) for group in found.groups} == {parts}
-        assert len(found.groups) == L * E * 3
-        odd = f"{next(iter(plain)).removesuffix('weight')}odd"
-        assert group_expert_tensors(config, {**shapes, odd: (1,)}).unaccounted == (odd,)
+        with pytest.raises(ConfigError, match=f"{key} is"):
+            group_expert_tensors({**_config("mixtral"), key: value}, PUBLISHED["mixtral"][1])
+
+
+def test_a_config_without_a_width() -> None:
+    """It is told by the usual name."""
+    config = {key: value for key, value in _config("mixtral").items() if key != "hidden_size"}
+    with pytest.raises(ConfigError, match="'hidden_size' is missing"):
+        group_expert_tensors(config, PUBLISHED["mixtral"][1])
+
+
+def test_parts_of_stacked_experts() -> None:
+    """modelopt's names for three dimensions, FP8 in blocks. Control: scales of fewer experts."""
+    config, plain = _config("llama4"), PUBLISHED["llama4"][1]
+    parts: dict[str, tuple[str, tuple[int, ...]]] = {
+        "weight_scale": ("F8_E4M3", (E, 4, 2 * I)),
+        "weight_scale_2": ("F32", (E,)),
+        "input_scale": ("F32", ()),
+    }
+    stored: Stored = {}
+    for name, (_, (count, rows, columns)) in plain.items():
+        stored[name] = "U8", (count, rows // 2, columns)
+        stored |= {f"{name}_{part}": kept for part, kept in parts.items()}
+    found = group_expert_tensors(config, stored)
+    assert {tuple(group.tensors) for group in found.groups} == {("weight", *parts)}
+    name = f"{next(iter(plain))}_weight_scale"
+    for shape in ((E - 1, 4, 2 * I), (E - 1, 1), (2 * E, 1)):
+        with pytest.raises(WeightError, match="has the shape"):
+            group_expert_tensors(config, {**stored, name: ("F8_E4M3", shape)})
+
+
+def test_a_stack_of_matrices_beside_the_experts() -> None:
+    """granitemoe's experts stand in the block itself, beside the router. Control: the router."""
+    config, stored = _config("granitemoe"), PUBLISHED["granitemoe"][1]
+    stem = "model.layers.0.block_sparse_moe."
+    router: Stored = {f"{stem}router.layer.weight": ("BF16", (E, H))}
+    other: Stored = {f"{stem}third_linear.weight": ("BF16", (E, H, I))}
+    found = group_expert_tensors(config, {**stored, **router, **other})
+    assert found.unaccounted == tuple(other)
+
+
+def test_a_bias_that_the_experts_do_not_have() -> None:
+    """It is listed. Control: gpt_oss, whose experts have one, and lack it (each tensor counts)."""
+    config, stored = _config("mixtral"), PUBLISHED["mixtral"][1]
+    bias = "model.layers.0.block_sparse_moe.experts.0.w1.bias"
+    found = group_expert_tensors(config, {**stored, bias: ("BF16", (I,))})
+    assert found.unaccounted == (bias,)
+    assert not any("bias" in group.tensors for group in found.groups)
 
 
 def test_layers_and_experts_as_the_config_says() -> None:
     """Experts in a dense layer, too many experts; a layer past the last is told apart."""
-    config, shapes = _config("deepseek_v3"), _GIVEN["deepseek_v3"][1]
-    early = {name.replace("layers.1.", "layers.0."): s for name, s in shapes.items()}
+    config, stored = _config("deepseek_v3"), PUBLISHED["deepseek_v3"][1]
+    early = {name.replace("layers.1.", "layers.0."): s for name, s in stored.items()}
     with pytest.raises(WeightError, match="layer 0 has experts"):
-        group_expert_tensors(config, {**shapes, **early})
-    fifth = {n.replace(".experts.0.", f".experts.{E}."): s for n, s in shapes.items() if ".0." in n}
+        group_expert_tensors(config, {**stored, **early})
+    fifth = {n.replace(".experts.0.", f".experts.{E}."): s for n, s in stored.items() if ".0." in n}
     with pytest.raises(WeightError, match=f"of expert {E}"):
-        group_expert_tensors(config, {**shapes, **fifth})
-    later = {name.replace("layers.1.", "layers.2."): s for name, s in shapes.items()}
-    assert group_expert_tensors(config, {**shapes, **later}).beyond == (2,)
-    assert group_expert_tensors(config, shapes).beyond == ()
+        group_expert_tensors(config, {**stored, **fifth})
+    gap = {n.replace(".experts.3.", ".experts.9."): s for n, s in stored.items()}
+    with pytest.raises(WeightError, match="of expert 3"):
+        group_expert_tensors(config, gap)
+    later = {name.replace("layers.1.", "layers.2."): s for name, s in stored.items()}
+    assert group_expert_tensors(config, {**stored, **later}).beyond == (2,)
+    with pytest.raises(WeightError, match="layer 2 lacks up"):
+        group_expert_tensors(
+            config, {**stored, **_without(later, next(n for n in later if "up" in n))}
+        )
+    dense = {**config, "first_k_dense_replace": L}
+    assert group_expert_tensors(dense, {}).files is None
+    with pytest.raises(ConfigError, match="num_hidden_layers"):
+        group_expert_tensors({k: v for k, v in config.items() if k != "num_hidden_layers"}, stored)
+    short = {**_config("deepseek_v4"), "mlp_layer_types": ["moe"]}
+    with pytest.raises(ConfigError, match="fewer entries"):
+        group_expert_tensors(short, PUBLISHED["deepseek_v4"][1])
+
+
+@pytest.mark.parametrize(
+    ("name", "stack"),
+    [("qwen3_moe", "mtp.layers."), ("qwen3_moe", "model.mtp_layers."), ("deepseek_v4", "mtp.")],
+)
+def test_layers_that_predict_further_tokens(name: str, stack: str) -> None:
+    """They have layers of their own count. Controls: one that lacks an expert; they alone."""
+    config, stored = _config(name), PUBLISHED[name][1]
+    own = {
+        f"{stack}0.{tensor.split('.0.', 1)[1]}": kept
+        for tensor, kept in stored.items()
+        if "layers.0." in tensor
+    }
+    found = group_expert_tensors(config, {**stored, **own})
+    assert found.predicting == (stack,)
+    assert found.layers == tuple(range(L))
+    assert sorted(_list_grouped(found)) == sorted({**stored, **own})
+    with pytest.raises(WeightError, match="lacks"):
+        group_expert_tensors(config, {**stored, **_without(own, next(iter(own)))})
+    with pytest.raises(WeightError, match="no tensor has a name"):
+        group_expert_tensors(config, own)
+
+
+def test_one_decoder_twice() -> None:
+    """The same layers under two prefixes are two models' files."""
+    config, stored = _config("mixtral"), PUBLISHED["mixtral"][1]
+    again = {name.removeprefix("model."): kept for name, kept in stored.items()}
+    with pytest.raises(WeightError, match=r"under 'layers\.' and under 'model\.layers\.'"):
+        group_expert_tensors(config, {**stored, **again})
+
+
+def test_stacked_experts_of_a_type_that_nobody_knows() -> None:
+    """proves: S7. By their own names. Controls: two counts, a name that one layer lacks, one name.
+
+    Nobody says which of them is what, so nothing is called gate or up.
+    """
+    for name, projections in (("llama4", 2), ("gpt_oss, MXFP4", 2), ("mixtral, as", 2)):
+        full = next(known for known in PUBLISHED if known.startswith(name))
+        stored, config = PUBLISHED[full][1], {"model_type": "made_up"}
+        found = group_expert_tensors(config, stored)
+        assert found.files is None
+        assert found.num_experts == E
+        assert found.layers == tuple(range(L))
+        assert sorted(_list_grouped(found)) == sorted(stored)
+        assert {group.projection for group in found.groups} == {"gate_up_proj", "down_proj"}
+        assert len(found.groups) == L * projections
+        odd: Stored = {"model.layers.0.mlp.experts.0.w1.weight": ("BF16", (I, H))}
+        assert group_expert_tensors(config, {**stored, **odd}).unaccounted == tuple(odd)
+        group = found.groups[-1].tensors
+        part = next(part for part in ("weight", "blocks") if part in group)
+        dtype, shape = stored[group[part]]
+        for other in (
+            {**stored, group[part]: (dtype, (E + 1, *shape[1:]))},
+            {**stored, group[part]: (dtype, (E,))},
+            _without(stored, *group.values()),
+            {n: kept for n, kept in stored.items() if "down_proj" in n},
+        ):
+            with pytest.raises(UnsupportedExpertsError):
+                group_expert_tensors(config, other)
 
 
 def test_a_type_that_nobody_knows_is_not_guessed() -> None:
     """proves: S7. Control: the same tensors of a known type."""
-    shapes = _GIVEN["mixtral"][1]
+    stored = PUBLISHED["mixtral"][1]
     for model_type in ("made_up", "llama"):
-        with pytest.raises(UnsupportedExpertsError, match=r"spec"):
-            group_expert_tensors({**_config("mixtral"), "model_type": model_type}, shapes)
-    assert group_expert_tensors(_config("mixtral"), shapes).groups
+        with pytest.raises(UnsupportedExpertsError, match=r"spec") as caught:
+            group_expert_tensors({**_config("mixtral"), "model_type": model_type}, stored)
+        assert "specs.py" in (caught.value.next_step or "")
+    assert group_expert_tensors(_config("mixtral"), stored).groups

@@ -14,8 +14,11 @@ from assay.errors import AssayError, RuntimeFolderError
 
 if TYPE_CHECKING:
     from assay.checkpoint import Checkpoint
+    from assay.spec import ExpertFiles
 
 __all__ = ["add_parser", "run"]
+
+_SHOWN = 10  # names in a list, unless in JSON
 
 
 def add_parser(verbs: Any) -> None:
@@ -37,7 +40,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(found)
     else:
-        found.get("experts", {}).pop("groups", None)  # thousands of lines for some models
+        experts = found.get("experts", {})
+        experts.pop("groups", None)  # thousands of lines for some models
+        if len(strays := experts.get("unaccounted", [])) > _SHOWN:
+            experts["unaccounted"] = [*strays[:_SHOWN], f"and {len(strays) - _SHOWN} more"]
         _print_lines(found, indent="")
     return 0
 
@@ -83,28 +89,44 @@ def _describe_experts(checkpoint: Checkpoint, path: Path) -> dict[str, Any] | No
     """How the experts lie in the files; None for a model without any."""
     from assay.spec import find_model_type, get_spec, group_expert_tensors
 
-    name = find_model_type(checkpoint.config)
-    if name is None or get_spec(name).moe_spec is None:
-        return None
-    shapes = {info.name: info.shape for info in checkpoint.tensors.values()}
+    stored = {info.name: (info.dtype, info.shape) for info in checkpoint.tensors.values()}
     try:
-        found = group_expert_tensors(checkpoint.config, shapes, where=str(path))
+        name = find_model_type(checkpoint.config)
+        known = name is not None and get_spec(name).moe_spec is not None
+        if not known and not any("experts" in tensor.split(".") for tensor in stored):
+            return None
+        found = group_expert_tensors(checkpoint.config, stored, where=str(path))
     except AssayError as exc:
-        return {"error": f"{exc.where}: {exc.found}", "expected": exc.expected}
-    if found.files is None:
-        return {"error": "no tensor has a name under which this type's experts are published"}
-    parts = sorted({part for group in found.groups for part in group.tensors})
+        told = {"error": f"{exc.where}: {exc.found}", "expected": exc.expected}
+        return {**told, "next_step": exc.next_step}
+    dtypes: dict[str, set[str]] = {}
+    for group in found.groups:
+        for part, tensor in group.tensors.items():
+            dtypes.setdefault(part, set()).add(stored[tensor][0])
     return {
         "num_experts": found.num_experts,
         "layers": list(found.layers),
         "beyond_the_last_layer": list(found.beyond),
-        "gate_up": list(found.files.gate_up),
-        "down": found.files.down,
-        "layout": found.files.layout.kind,
-        "parts": parts,
+        "predicting": list(found.predicting),
+        **_describe_form(found.files),
+        "projections": list(dict.fromkeys(group.projection for group in found.groups)),
+        "parts": {part: sorted(stored_as) for part, stored_as in sorted(dtypes.items())},
         "num_tensors": sum(len(group.tensors) for group in found.groups),
         "unaccounted": list(found.unaccounted),
         "groups": [asdict(group) for group in found.groups],
+    }
+
+
+def _describe_form(files: ExpertFiles | None) -> dict[str, Any]:
+    """The published form; none where no spec says one."""
+    if files is None:
+        return {"layout": None}
+    return {
+        "gate_up": list(files.gate_up),
+        "down": files.down,
+        "layout": files.layout.kind,
+        "is_transposed": files.layout.is_transposed,
+        "is_concatenated": files.layout.is_concatenated,
     }
 
 

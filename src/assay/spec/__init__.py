@@ -16,7 +16,7 @@ from assay.spec.matching import (
     match_moe_block,
 )
 from assay.spec.model_spec import ConfigSpec, ModelSpec, RuntimeSpec, TextPart, WeightsSpec
-from assay.spec.moe import ExpertLayout, MoESpec
+from assay.spec.moe import ExpertFiles, ExpertLayout, MoESpec
 from assay.spec.observed import ObservedLayout, observed_expert_layout
 from assay.spec.registry import (
     BrokenSpecError,
@@ -35,6 +35,7 @@ __all__ = [
     "BrokenSpecError",
     "ConfigSpec",
     "DecoderPlan",
+    "ExpertFiles",
     "ExpertFilesFound",
     "ExpertGroup",
     "ExpertLayout",

@@ -52,13 +52,15 @@ class ExpertFiles:
     gate_up: one name where packed, else gate and up; without a gate, up alone. `{expert}` stands
     where an expert has its own tensor. layout: as in ExpertLayout (`iterable`: one tensor an
     expert). renames: (module name, name in files), both relative to the layer, for the block's
-    other tensors where the two differ.
+    other tensors where the two differ. second: the form of a block's second experts; None where
+    there are none, or where one list holds both, the second ones numbered after the first.
     """
 
     gate_up: tuple[str, ...]
     down: str
     layout: ExpertLayout = ITERABLE
     renames: tuple[tuple[str, str], ...] = ()
+    second: ExpertFiles | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +130,8 @@ class MoESpec:
     oldest first; "remote_code" for code that comes with the checkpoint. unsupported: why lists of
     experts can't be given; None where they can.
     router, experts, shared, sparse_layers, output_norm (over routed and shared together): what
-    the block computes. files: the published forms of the tensors, tried in order.
+    the block computes. second_experts: experts beside those, for tokens of another kind.
+    files: the published forms of the tensors, tried in order.
     """
 
     block_names: tuple[str, ...]
@@ -139,6 +142,7 @@ class MoESpec:
     experts: Experts
     files: tuple[ExpertFiles, ...]
     shared: SharedExpert | None = None
+    second_experts: Experts | None = None
     sparse_layers: SparseLayers = SparseLayers()
     output_norm: Norm | None = None
     needs: str | None = None

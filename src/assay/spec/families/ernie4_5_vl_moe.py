@@ -22,8 +22,13 @@ __all__ = ["ERNIE4_5_VL_MOE_MOE"]
 
 
 def _width(context: Context) -> int:
-    """The text experts' width; the vision experts' is the second of the pair."""
+    """The text experts' width."""
     return int(context.config.get("moe_intermediate_size")[0])
+
+
+def _vision_width(context: Context) -> int:
+    """The vision experts' width, which is the second of the pair."""
+    return int(context.config.get("moe_intermediate_size")[1])
 
 
 ERNIE4_5_VL_MOE_MOE = MoESpec(
@@ -39,9 +44,11 @@ ERNIE4_5_VL_MOE_MOE = MoESpec(
         math="float32",
     ),
     experts=Experts(count=key("moe_num_experts"), width=rule(_width), activation=key("hidden_act")),
+    second_experts=Experts(
+        count=key("moe_num_experts"), width=rule(_vision_width), activation=key("hidden_act")
+    ),
     files=(
-        fused_files("mlp.text_moe"),
-        fused_files("mlp.vision_moe"),
+        fused_files("mlp.text_moe", second=fused_files("mlp.vision_moe")),
         per_expert_files(),
     ),
     sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=1),

@@ -11,6 +11,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     experts,
     fused_files,
+    per_expert_files,
     shared,
     softmax_router,
 )
@@ -28,7 +29,8 @@ LLAMA4_MOE = MoESpec(
         linear=Linear(name="router"), score="sigmoid", order="choose_first", weight_on="input"
     ),
     experts=experts("num_local_experts", "intermediate_size"),
-    files=(fused_files("feed_forward", transposed=True),),
+    # Tools that quantize linears split the experts first.
+    files=(fused_files("feed_forward", transposed=True), per_expert_files("feed_forward")),
     shared=shared("shared_expert", "intermediate_size"),
     sparse_layers=SparseLayers(listed_key="moe_layers", step_key="interleave_moe_layer_step"),
 )
