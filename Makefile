@@ -44,12 +44,13 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The workers share the cores: threads of their own would only wait for each other.
 unit: $(VENV)/.ready $(SMOLLM2)
-	$(BIN)/python -m pytest -n $(JOBS) --durations=10 -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --durations=10 -q
 
 # The specs again, and the judge, on the older transformers.
 old: $(OLD)/.ready
-	PYTHONPATH=src $(OLD)/bin/python -m pytest -n $(JOBS) --durations=5 -q tests/twins tests/specs tests/registry
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(OLD)/bin/python -m pytest -n $(JOBS) --durations=5 -q tests/twins tests/specs tests/registry
 
 bench: $(VENV)/.ready $(SMOLLM2)
 	$(BIN)/python benchmarks/quantize.py
