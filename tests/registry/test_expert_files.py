@@ -118,7 +118,8 @@ def test_nothing_is_dropped(name: str) -> None:
         with pytest.raises(WeightError, match="no tensor has a name") as caught:
             group_expert_tensors(config, none)
         assert "experts in layers" in (caught.value.expected or "")
-        assert ("looks like one" in caught.value.found) == bool(none)
+        first = f"; {next(iter(none), None)} looks like one"
+        assert caught.value.found.endswith(first if none else "publishes experts")
     left = f"{next(iter(stored)).split('.0.')[0]}.0.some.experts.w9"
     assert group_expert_tensors(config, {**stored, left: ("BF16", (1,))}).unaccounted == (left,)
 
@@ -281,7 +282,9 @@ def test_layers_and_experts_as_the_config_says() -> None:
             config, {**stored, **_without(later, next(n for n in later if "up" in n))}
         )
     dense = {**config, "first_k_dense_replace": L}
-    assert group_expert_tensors(dense, {}).files is None
+    none = group_expert_tensors(dense, {})
+    assert none.files is None
+    assert none.num_experts == len(none.groups) == 0
     with pytest.raises(ConfigError, match="num_hidden_layers"):
         group_expert_tensors({k: v for k, v in config.items() if k != "num_hidden_layers"}, stored)
     short = {**_config("deepseek_v4"), "mlp_layer_types": ["moe"]}
@@ -311,6 +314,28 @@ def test_layers_that_predict_further_tokens(name: str, stack: str) -> None:
         group_expert_tensors(config, own)
 
 
+def test_a_count_of_each_layer() -> None:
+    """Layers that predict further tokens have the last one's experts. Control: the first's."""
+    config = {**_config("mixtral"), "model_type": "hunyuan_v1_moe", "num_experts": [E, 2]}
+    del config["num_local_experts"]
+    full = PUBLISHED["qwen3_moe"][1]
+    later = {n: kept for n, kept in full.items() if "layers.1." in n}
+    two = {n: kept for n, kept in later.items() if ".experts.0." in n or ".experts.1." in n}
+    stored = {n: kept for n, kept in full.items() if n not in later} | two
+    assert group_expert_tensors(config, stored).num_experts == E
+    places = ("model.layers.2.", "mtp.layers.0.")
+    for place in places:
+        found = group_expert_tensors(
+            config, stored | {n.replace("model.layers.1.", place): kept for n, kept in two.items()}
+        )
+        assert len(found.groups) == (E + 2 + 2) * 3
+        with pytest.raises(WeightError, match="of expert 2"):
+            group_expert_tensors(
+                config,
+                stored | {n.replace("model.layers.1.", place): kept for n, kept in later.items()},
+            )
+
+
 def test_one_decoder_twice() -> None:
     """The same layers under two prefixes are two models' files."""
     config, stored = _config("mixtral"), PUBLISHED["mixtral"][1]
@@ -336,6 +361,11 @@ def test_stacked_experts_of_a_type_that_nobody_knows() -> None:
         assert len(found.groups) == L * projections
         odd: Stored = {"model.layers.0.mlp.experts.0.w1.weight": ("BF16", (I, H))}
         assert group_expert_tensors(config, {**stored, **odd}).unaccounted == tuple(odd)
+        assert found.predicting == ()
+        ahead = {
+            f"mtp.{n.split('layers.')[1]}": kept for n, kept in stored.items() if "layers.1" in n
+        }
+        assert group_expert_tensors(config, {**stored, **ahead}).predicting == ("mtp.",)
         group = found.groups[-1].tensors
         part = next(part for part in ("weight", "blocks") if part in group)
         dtype, shape = stored[group[part]]
@@ -352,8 +382,8 @@ def test_stacked_experts_of_a_type_that_nobody_knows() -> None:
 def test_a_type_that_nobody_knows_is_not_guessed() -> None:
     """proves: S7. Control: the same tensors of a known type."""
     stored = PUBLISHED["mixtral"][1]
-    for model_type in ("made_up", "llama"):
-        with pytest.raises(UnsupportedExpertsError, match=r"spec") as caught:
+    for model_type, text in (("made_up", "no spec says"), ("llama", "its spec has no experts")):
+        with pytest.raises(UnsupportedExpertsError, match=text) as caught:
             group_expert_tensors({**_config("mixtral"), "model_type": model_type}, stored)
         assert "specs.py" in (caught.value.next_step or "")
     assert group_expert_tensors(_config("mixtral"), stored).groups
