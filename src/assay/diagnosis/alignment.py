@@ -14,7 +14,7 @@ from assay.diagnosis.encodings import list_codes
 from assay.diagnosis.graph_map import GraphMap, Separator
 from assay.diagnosis.hypothesis import list_layers
 from assay.diagnosis.matching import ParameterIndex
-from assay.verification.candidate import Candidate, State
+from assay.verification.candidate import Candidate
 from assay.verification.folder import ModelFolder
 from assay.verification.packed_nodes import find_packed_tensors
 from assay.verification.qdq import is_transposed
@@ -29,6 +29,9 @@ __all__ = ["Alignment", "StoredMatrix", "untie"]
 Floats = npt.NDArray[np.float32]
 _TABLES = frozenset({"GroupQueryAttention", "RotaryEmbedding"})
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Transpose"})
+
+
+_BLOCK_ELEMENTS = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,22 @@ class StoredMatrix:
             for part, rows in decode_rows(folder, self.packed):
                 yield part, rows.weight_NK
             return
-        matrix = self.read(folder)
-        yield slice(0, len(matrix)), matrix
+        matrix = self._view(folder)
+        step = max(1, _BLOCK_ELEMENTS // matrix.shape[1])
+        for start in range(0, len(matrix), step):
+            block = slice(start, min(start + step, len(matrix)))
+            yield block, np.asarray(matrix[block], np.float32)
 
     def read(self, folder: ModelFolder) -> Floats:
         """The whole matrix [N, K] in float32, decoded."""
         if self.packed is not None:
             blocks = [rows.weight_NK for _, rows in decode_rows(folder, self.packed)]
             return np.concatenate(blocks)
-        stored = np.asarray(read_initializer(folder, self.name), np.float32)
+        return np.asarray(self._view(folder), np.float32)
+
+    def _view(self, folder: ModelFolder) -> npt.NDArray[Any]:
+        """The matrix [N, K] of floats as the file has it, mapped."""
+        stored = read_initializer(folder, self.name)
         matrix = stored.reshape(-1, stored.shape[-1])
         return matrix.T if self.transposed else matrix
 
@@ -101,15 +111,34 @@ class Alignment:
     def _has_two_tables(self) -> bool:
         """Whether the graph stores what the reference has once as two matrices."""
         tables = [m for m in self.matrices if any(r.parameter in self._ends for r in m.matched)]
-        return len(tables) > 1
+        return len({self._find_storage(table) for table in tables}) > 1
+
+    def _find_storage(self, matrix: StoredMatrix) -> tuple[str, ...]:
+        """Where a matrix's numbers lie: two names may stand for the same bytes of a data file."""
+        packed = matrix.packed
+        parts = [matrix.name] if packed is None else [packed.packed, packed.scales]
+        found = []
+        for name in parts:
+            proto = self.folder.initializers.get(name)
+            entries = {} if proto is None else {e.key: e.value for e in proto.external_data}
+            place = (entries.get("location", ""), entries.get("offset", "0"))
+            found.append(f"{place[0]}:{place[1]}" if entries else name)
+        return tuple(found)
+
+    @property
+    def stream_names(self) -> list[str]:
+        """The values that the streams are made of, those that the graph computes."""
+        names = [name for separator in self.streams for name in separator.values]
+        return [name for name in names if name not in self.folder.initializers]
 
     def read_streams(
-        self, candidate: Candidate, ids_S: npt.NDArray[np.int64], state: State | None = None
+        self, candidate: Candidate, ids_S: npt.NDArray[np.int64]
     ) -> tuple[Floats, ...]:
-        """The streams [S, H] that the candidate computes; of the new tokens, on a state."""
-        names = [name for separator in self.streams for name in separator.values]
-        asked = [name for name in names if name not in self.folder.initializers]
-        values = candidate.run_values(ids_S, asked, state)
+        """The streams [S, H] that the candidate computes."""
+        return self.add_streams(candidate.run_values(ids_S, self.stream_names))
+
+    def add_streams(self, values: dict[str, npt.NDArray[Any]]) -> tuple[Floats, ...]:
+        """The streams [S, H] from the values that they are made of."""
         return tuple(
             np.sum(
                 [

@@ -138,21 +138,23 @@ def _tell(reading: _Reading, places: list[str], evidence: str) -> Cause:
 
 def _decode(candidate: Candidate, alignment: Alignment, isolation: Isolation) -> _Decode:
     """Let the folder decode the last tokens of the prompt, and keep its streams."""
+    candidate = candidate.with_last_positions(1)
     own = isolation.streams
     start = len(own.ids_S) - _NUM_STEPS
-    names = isolation.names[1:-1]
+    layers = isolation.names[1:-1]
 
     def isolate(ids: Ids, streams: tuple[Any, ...], logits: Any) -> Isolation:
         given = Streams(ids, streams, logits)
-        return Isolation(isolation.model, given, isolation.precision, names, isolation.bounds)
+        return Isolation(isolation.model, given, isolation.precision, layers, isolation.bounds)
 
     before = tuple(stream[:start] for stream in own.streams_SH)
     decode = _Decode(isolate(own.ids_S[:start], before, own.logits_SV[:-_NUM_STEPS]), [])
-    logits, state = candidate.feed(candidate.start(), own.ids_S[None, :start])
+    names = alignment.stream_names
+    _, _, state = candidate.feed_values(candidate.start(), own.ids_S[:start], names)
     for position in range(start, len(own.ids_S)):
         token = own.ids_S[position : position + 1]
-        streams = alignment.read_streams(candidate, token, state)
-        logits, state = candidate.feed(state, token[None])
+        values, logits, state = candidate.feed_values(state, token, names)
+        streams = alignment.add_streams(values)
         decode.steps.append(isolate(token, streams, logits[0, -1:]))
     candidate.close()
     return decode

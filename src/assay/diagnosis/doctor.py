@@ -33,6 +33,7 @@ from assay.diagnosis.stored_weights import examine_order, examine_weights
 from assay.diagnosis.unknown import describe_entry
 from assay.diagnosis.vectors import describe_vectors
 from assay.errors import RuntimeFolderError
+from assay.runtime import release_freed_memory
 from assay.verification.candidate import Candidate, open_candidate
 from assay.verification.folder import ModelFolder, open_folder
 from assay.verification.layers import run_layers
@@ -78,7 +79,7 @@ def diagnose_folder(
         return _tell_broken(broken, *names)
     opened = open_folder(folder)
     tell("loading the reference")
-    model = load_reference(reference, streamed=False)
+    model = load_reference(reference, streamed=False, own_reader=True)
     causes, notes = examine_files(opened, Path(reference), model)
     try:
         assert opened.signature.logits
@@ -87,9 +88,11 @@ def diagnose_folder(
             raise
         return _tell_broken([*broken, *causes], *names)
     try:
-        candidate = open_candidate(opened, accuracy_level=0 if opened.is_quantized else None)
         reads_text = not any(cause.id in NO_TEXT for cause in causes)
         ids_S = _choose_ids(opened, model, reference if reads_text else None, num_tokens)
+        release_freed_memory()  # of two tokenizers
+        level = 0 if opened.is_quantized else None
+        candidate = open_candidate(opened, accuracy_level=level, last_positions=NUM_LOGITS)
         logits_SV = candidate.prefill(ids_S)[-NUM_LOGITS:].copy()
     except RuntimeFolderError as exc:
         precise = broken or examine_graph_file(Path(folder), refused=exc.found)
@@ -123,6 +126,7 @@ class _Examination:
         self.tell("holding the weights against the checkpoint's")
         alignment = Alignment(self.candidate, self.model)
         loss = measure_loss(alignment, self.candidate, self.ids_S, own_SV)
+        self.candidate.close()
         self.causes, notes, order = examine_weights(alignment, self.model)
         self.notes += notes
         self.causes += examine_order(alignment, self.model)

@@ -48,7 +48,8 @@ def measure_loss(
         ranked.append((matrix.name, (error / max(norm, 1e-30)) ** 0.5))
     count = len(original_SV)
     exact_SV = candidate.prefill(ids_S)[-count:].copy()
-    shipped = open_candidate(folder)
+    candidate.close()
+    shipped = open_candidate(folder, last_positions=count)
     as_shipped = relative_l2(shipped.prefill(ids_S)[-count:], original_SV)
     shipped.close()
     return Loss(

@@ -100,13 +100,31 @@ def _examine(alignment: Alignment, matrix: StoredMatrix) -> Iterator[Cause]:
         if cause is not None:
             yield cause
         return
-    values_NK = matrix.read(folder)
-    for rows in matrix.matched:
-        part = values_NK[rows.start : rows.start + len(rows.rows_R)]
-        original = parameters.read(rows.parameter, rows.rows_R, transposed=rows.transposed)
-        relative = _relative(part, original)
+    for rows, relative in _measure(alignment, matrix):
         if relative > _ROUNDING[folder.precision]:
+            part = matrix.read(folder)[rows.start : rows.start + len(rows.rows_R)]
+            original = parameters.read(rows.parameter, rows.rows_R, transposed=rows.transposed)
             yield explain_values(matrix.name, rows, part, original, relative)
+
+
+def _measure(alignment: Alignment, matrix: StoredMatrix) -> Iterator[tuple[MatchedRows, float]]:
+    """relL2 of the checkpoint rows that a matrix of floats holds, some rows at a time."""
+    error = np.zeros(len(matrix.matched))
+    norm = np.zeros(len(matrix.matched))
+    for block, values_NK in matrix.read_blocks(alignment.folder):
+        for place, rows in enumerate(matrix.matched):
+            first = max(block.start, rows.start)
+            last = min(block.stop, rows.start + len(rows.rows_R))
+            if first < last:
+                index = rows.rows_R[first - rows.start : last - rows.start]
+                original = alignment.parameters.read(
+                    rows.parameter, index, transposed=rows.transposed
+                ).astype(np.float64)
+                part = values_NK[first - block.start : last - block.start]
+                error[place] += np.square(part - original).sum()
+                norm[place] += np.square(original).sum()
+    relative = np.sqrt(error) / np.maximum(np.sqrt(norm), 1e-30)
+    yield from zip(matrix.matched, relative.tolist(), strict=True)
 
 
 def _list_missing(alignment: Alignment, strangers: set[str]) -> dict[int, list[str]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import platform
 import time
@@ -73,6 +75,19 @@ def read_available_bytes() -> int | None:
         left = max(0, int(limit) - int(used) + int(stat.get("inactive_file", 0)))
         return left if available is None else min(available, left)
     return available
+
+
+def release_freed_memory() -> None:
+    """Give freed heap back to the system, where the C library can (glibc's malloc_trim).
+
+    glibc keeps what many arrays of a few megabytes leave behind: half a gigabyte after a wide
+    vocabulary's weights were compared.
+    """
+    gc.collect()
+    try:
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    except (OSError, AttributeError):
+        return
 
 
 def wait_until_quiet(limit_s: float, *, others_cpus: float = 0.25) -> float:

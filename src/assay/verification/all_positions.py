@@ -6,6 +6,7 @@ node is bypassed; everything else stays as it is. The weights stay in the folder
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["bypass_last_position", "set_accuracy_level"]
+__all__ = ["bypass_last_position", "cut_to_values", "keep_last_positions", "set_accuracy_level"]
 
 # Ops between the logits and the node that picks the last position; input 0 carries the tokens.
 _HEAD_OPS = frozenset(
@@ -70,6 +71,116 @@ def bypass_last_position(proto: onnx.ModelProto, logits: str) -> onnx.ModelProto
         if output.name == logits and len(output.type.tensor_type.shape.dim) == 3:
             output.type.tensor_type.shape.dim[1].dim_param = "judged_positions"
     return edited
+
+
+def keep_last_positions(proto: onnx.ModelProto, logits: str, count: int) -> onnx.ModelProto | None:
+    """Return a copy whose head computes the last `count` positions, or None.
+
+    A wide vocabulary's logits of a whole prompt take more memory than the model. The cut takes
+    the place of the node that picks the last position; without one it stands before the head's
+    matmul. None means that there is no place for it that is known.
+    """
+    producers = {out: node for node in proto.graph.node for out in node.output if out}
+    found = _find_picker(proto, producers, logits) or _find_head(producers, logits)
+    if found is None:
+        return None
+    source, replaced = found
+    edited = type(proto)()
+    edited.CopyFrom(proto)
+    cut = f"{source}_last_positions"
+    readers = [node for node in edited.graph.node if replaced in node.input]
+    if replaced == source:
+        readers = [node for node in readers if node.op_type in _MATMULS]
+    for node in readers:
+        for index, name in enumerate(node.input):
+            if name == replaced:
+                node.input[index] = cut
+    place = list(edited.graph.node).index(readers[0])
+    for added in reversed(_make_cut(source, cut, count)):
+        edited.graph.node.insert(place, added)
+    del edited.graph.value_info[:]
+    for output in edited.graph.output:
+        if output.name == logits and len(output.type.tensor_type.shape.dim) == 3:
+            output.type.tensor_type.shape.dim[1].dim_param = "last_positions"
+    return edited
+
+
+def _find_head(producers: dict[str, onnx.NodeProto], logits: str) -> tuple[str, str] | None:
+    """The value that the head's matmul reads, twice; None where it has lost the token axis."""
+    name = logits
+    for _ in range(_MAX_DEPTH):
+        node = producers.get(name)
+        if node is None or node.op_type not in _HEAD_OPS or node.op_type == "Reshape":
+            return None
+        source = _main_input(node, producers)
+        if node.op_type in _MATMULS:
+            return None if node.op_type == "Gemm" or source not in producers else (source, source)
+        name = source
+    return None
+
+
+def _make_cut(source: str, cut: str, count: int) -> list[onnx.NodeProto]:
+    """source[:, -count:] as nodes; the numbers are nodes too, so that no weight is added."""
+    from onnx import TensorProto, helper
+
+    ends = {"starts": -count, "ends": np.iinfo(np.int64).max, "axes": 1}
+    nodes = [
+        helper.make_node(
+            "Constant",
+            [],
+            [f"{cut}_{word}"],
+            f"{cut}_{word}",
+            value=helper.make_tensor(word, TensorProto.INT64, [1], [value]),
+        )
+        for word, value in ends.items()
+    ]
+    inputs = [source, *(node.output[0] for node in nodes)]
+    return [*nodes, helper.make_node("Slice", inputs, [cut], cut)]
+
+
+def cut_to_values(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
+    """Return a copy that computes these values, and nothing that they don't need.
+
+    Inputs stay declared, so that a run is fed as before.
+    """
+    from onnx import ValueInfoProto
+
+    edited = type(proto)()
+    edited.CopyFrom(proto)
+    graph = edited.graph
+    producers = {out: node for node in graph.node for out in node.output if out}
+    needed: set[int] = set()
+    open_names = list(names)
+    while open_names:
+        node = producers.get(open_names.pop())
+        if node is not None and id(node) not in needed:
+            needed.add(id(node))
+            open_names += _list_read(node)
+    declared = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
+    kept = [node for node in graph.node if id(node) in needed]
+    made = {name for node in kept for name in node.output}
+    values = [value for value in graph.value_info if value.name in made - set(names)]
+    for field, items in (("node", kept), ("value_info", values)):
+        copies = [type(item)() for item in items]
+        for copy, item in zip(copies, items, strict=True):
+            copy.CopyFrom(item)
+        del getattr(graph, field)[:]
+        getattr(graph, field).extend(copies)
+    del graph.output[:]
+    graph.output.extend(declared.get(name, ValueInfoProto(name=name)) for name in names)
+    return edited
+
+
+def _list_read(node: onnx.NodeProto) -> list[str]:
+    """Every value that a node reads, those of the graphs inside it included."""
+    inner = [
+        name
+        for attribute in node.attribute
+        for graph in (attribute.g, *attribute.graphs)
+        for inside in graph.node
+        for name in _list_read(inside)
+    ]
+    return [*node.input, *inner]
 
 
 def _find_picker(

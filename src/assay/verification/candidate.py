@@ -13,7 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.errors import RuntimeFolderError
-from assay.verification.all_positions import bypass_last_position, set_accuracy_level
+from assay.runtime import release_freed_memory
+from assay.verification.all_positions import (
+    bypass_last_position,
+    cut_to_values,
+    keep_last_positions,
+    set_accuracy_level,
+)
 from assay.verification.folder import CacheSlot, ModelFolder, open_folder
 
 if TYPE_CHECKING:
@@ -48,15 +54,19 @@ class Candidate:
         *,
         accuracy_level: int | None = None,
         all_positions: bool = True,
+        last_positions: int | None = None,
         num_threads: int = 0,
     ) -> None:
         self.folder = folder
         self.num_threads = num_threads
+        self.last_positions = last_positions
         self.accuracy_level = accuracy_level
         proto = folder.proto
-        bypassed = bypass_last_position(proto, folder.signature.logits) if all_positions else None
+        logits = folder.signature.logits
+        cut = last_positions and keep_last_positions(proto, logits, last_positions)
+        bypassed = bypass_last_position(proto, logits) if all_positions and not cut else None
         self.bypassed = bypassed is not None
-        proto = bypassed or proto
+        proto = cut or bypassed or proto
         if accuracy_level is not None:
             proto = set_accuracy_level(proto, accuracy_level)
         self._proto = proto
@@ -77,6 +87,17 @@ class Candidate:
             self.folder,
             accuracy_level=self.accuracy_level,
             all_positions=False,
+            num_threads=self.num_threads,
+        )
+
+    def with_last_positions(self, count: int) -> Candidate:
+        """The same graph with a head for so many positions alone; closes this session first."""
+        self.close()
+        return Candidate(
+            self.folder,
+            accuracy_level=self.accuracy_level,
+            all_positions=False,
+            last_positions=count,
             num_threads=self.num_threads,
         )
 
@@ -120,33 +141,42 @@ class Candidate:
 
         A session of its own: extra outputs keep the runtime from fusing across them.
         """
-        names = tuple(dict.fromkeys(names))
         if not names:  # which would ask the runtime for every output
             return {}
+        found, _ = self._run_probed(state or self.start(), ids_S, names)
+        return {name: np.asarray(found[name].numpy(), np.float32) for name in names}
+
+    def feed_values(
+        self, state: State, ids_S: Ids, names: Sequence[str]
+    ) -> tuple[dict[str, npt.NDArray[Any]], Logits, State]:
+        """Both in one run: values inside, and what `feed` returns of one prompt."""
+        signature = self.folder.signature
+        found, mask_BT = self._run_probed(state, ids_S, (*names, *self._outputs))
+        caches = {slot.past: found[slot.present] for slot in signature.slots}
+        values = {name: np.asarray(found[name].numpy(), np.float32) for name in names}
+        return values, _read_logits(found[signature.logits]), State(caches, mask_BT)
+
+    def _run_probed(
+        self, state: State, ids_S: Ids, names: Sequence[str]
+    ) -> tuple[dict[str, Any], Ids]:
+        names = tuple(dict.fromkeys(names))
         session = self._open_probed(names)
-        values, _ = self._build_feeds(state or self.start(), ids_S[None], None)
+        values, mask_BT = self._build_feeds(state, ids_S[None], None)
         try:
             results = session.run_with_ort_values(list(names), values)
         except Exception as exc:
             _reraise_runtime(exc, str(self.folder.graph_path), "ONNX Runtime can't run the graph")
             raise
-        return {n: np.asarray(r.numpy(), np.float32) for n, r in zip(names, results, strict=True)}
+        return dict(zip(names, results, strict=True)), mask_BT
 
     def _open_probed(self, names: tuple[str, ...]) -> Any:
-        """A session that gives these values too; the last one is kept."""
-        import onnx
-
+        """A session that gives these values alone; the last one is kept, the main one isn't."""
         if self._probed is None or self._probed[0] != names:
-            proto = onnx.ModelProto()
-            proto.CopyFrom(self._proto)
-            declared = {value.name: value for value in self.folder.proto.graph.value_info}
-            given = {output.name for output in proto.graph.output}
-            proto.graph.output.extend(
-                declared.get(name, onnx.ValueInfoProto(name=name))
-                for name in names
-                if name not in given
-            )
-            self._probed = names, _open_session(self.folder, proto, self.num_threads)
+            self.close()
+            proto = cut_to_values(self._proto, names)
+            is_small = self.last_positions is not None
+            session = _open_session(self.folder, proto, self.num_threads, is_small=is_small)
+            self._probed = names, session
         return self._probed[1]
 
     def _build_feeds(
@@ -175,7 +205,7 @@ class Candidate:
         return values | state.values, mask_BT
 
     def prefill(self, ids_S: Ids) -> Logits:
-        """Logits [S, V] of every position of one prompt.
+        """Logits [S, V] of every position of one prompt, or of the last_positions alone.
 
         In one run where the graph covers all positions, else token by token.
         """
@@ -204,7 +234,9 @@ class Candidate:
 
     def _run(self, values: dict[str, Any]) -> dict[str, Any]:
         if self._session is None:
-            self._session = _open_session(self.folder, self._proto, self.num_threads)
+            self._session = _open_session(
+                self.folder, self._proto, self.num_threads, is_small=self.last_positions is not None
+            )
         try:
             results = self._session.run_with_ort_values(self._outputs, values)
         except Exception as exc:
@@ -218,12 +250,14 @@ def open_candidate(
     *,
     accuracy_level: int | None = None,
     all_positions: bool = True,
+    last_positions: int | None = None,
     num_threads: int = 0,
 ) -> Candidate:
     """Load a folder's graph on the CPU.
 
     accuracy_level: forces MatMulNBits' arithmetic in memory; None keeps the folder's own.
     all_positions: bypass the node that keeps only the last position, where there is one.
+    last_positions: let the head compute only so many, where its graph can be cut there.
     Raises RuntimeFolderError when ONNX Runtime refuses the graph or its weights.
     """
     opened = folder if isinstance(folder, ModelFolder) else open_folder(folder)
@@ -231,16 +265,25 @@ def open_candidate(
         opened,
         accuracy_level=accuracy_level,
         all_positions=all_positions,
+        last_positions=last_positions,
         num_threads=num_threads,
     )
 
 
-def _open_session(folder: ModelFolder, proto: onnx.ModelProto, num_threads: int) -> Any:
+def _open_session(
+    folder: ModelFolder, proto: onnx.ModelProto, num_threads: int, *, is_small: bool = False
+) -> Any:
+    """is_small: no copies of weights in another layout, whatever time they would save."""
     import onnxruntime
 
+    release_freed_memory()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = num_threads
+    # An arena keeps the largest run's memory (a whole dequantized head) for as long as it lives.
+    options.enable_cpu_mem_arena = False
+    if is_small:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     # Weights stay in the folder; only the graph itself is handed over as bytes.
     options.add_session_config_entry(
         "session.model_external_initializers_file_folder_path", str(folder.path.resolve())

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from assay.errors import DependencyError, OptionError, UnjudgedError
 from assay.runtime import read_available_bytes
+from assay.verification.filling import load_filled
 from assay.verification.metrics import Noise, extend_noise, measure_noise
 from assay.verification.streaming import find_stream, load_streamed, measure_size
 
@@ -61,13 +62,18 @@ class ReferenceRun:
 
 
 def load_reference(
-    source: str | Path, *, streamed: bool | None = None, device: str = "cpu"
+    source: str | Path,
+    *,
+    streamed: bool | None = None,
+    device: str = "cpu",
+    own_reader: bool = False,
 ) -> torch.nn.Module:
     """Load a causal language model in float32 with eager attention, in eval mode.
 
     source: a checkpoint folder, a .gguf file, or a hub id. streamed: leave the weights in the
     checkpoint and read one decoder layer at a time; None does so where memory can't hold them
-    twice, as the float64 run needs. device: where PyTorch computes, such as "cuda".
+    twice, as the float64 run needs. device: where PyTorch computes, such as "cuda". own_reader:
+    let assay's reader, not transformers', take the weights from a .gguf file (`filling`).
     Raises DependencyError without torch and transformers, UnjudgedError when it can't be loaded.
     """
     try:
@@ -84,6 +90,8 @@ def load_reference(
     if streamed or (streamed is None and _exceeds_memory(path)):
         with contextlib.nullcontext() if streamed else contextlib.suppress(UnjudgedError):
             return load_streamed(path, device=device)
+    if own_reader and path.suffix == ".gguf":
+        return load_filled(path).to(device)
     where, options = (str(source), {})
     if path.suffix == ".gguf":
         where, options = str(path.parent), {"gguf_file": path.name}

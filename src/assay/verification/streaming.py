@@ -23,7 +23,14 @@ from assay.errors import UnjudgedError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["WeightStream", "find_stream", "load_streamed", "measure_size"]
+__all__ = [
+    "WeightStream",
+    "build_empty",
+    "find_stream",
+    "load_streamed",
+    "map_parameters",
+    "measure_size",
+]
 
 Rows = npt.NDArray[np.float32]
 Overlay = Callable[[slice, Rows], None]
@@ -81,18 +88,11 @@ def load_streamed(source: str | Path, *, device: str = "cpu") -> torch.nn.Module
     source: a folder of safetensors. Raises UnjudgedError where a parameter has no tensor of its
     shape in the files (weights that transformers converts on loading).
     """
-    import torch
-    from accelerate import init_empty_weights
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(source)
-    with _without_initialization(), init_empty_weights(include_buffers=False):
-        model = AutoModelForCausalLM.from_config(
-            config, attn_implementation="eager", dtype=torch.float32
-        )
-    model.tie_weights()
+    model = build_empty(AutoConfig.from_pretrained(source))
     checkpoint = open_checkpoint(Path(source))
-    sources = _map_parameters(model, checkpoint, str(source))
+    sources = map_parameters(model, checkpoint, str(source))
     stream = WeightStream(checkpoint, sources, device)
     for module in model.modules():
         module._buffers.update(
@@ -103,6 +103,23 @@ def load_streamed(source: str | Path, *, device: str = "cpu") -> torch.nn.Module
         _stream_unit(stream, name, unit)
     reference: torch.nn.Module = model.eval()
     return reference
+
+
+def build_empty(config: Any) -> Any:
+    """A causal language model in float32 with eager attention, its parameters on the meta device.
+
+    config: transformers'.
+    """
+    import torch
+    from accelerate import init_empty_weights
+    from transformers import AutoModelForCausalLM
+
+    with _without_initialization(), init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(
+            config, attn_implementation="eager", dtype=torch.float32
+        )
+    model.tie_weights()
+    return model
 
 
 @contextlib.contextmanager
@@ -116,7 +133,7 @@ def _without_initialization() -> Iterator[None]:
         yield
 
 
-def _map_parameters(model: torch.nn.Module, checkpoint: Checkpoint, where: str) -> dict[str, str]:
+def map_parameters(model: torch.nn.Module, checkpoint: Checkpoint, where: str) -> dict[str, str]:
     """The tensor behind each parameter: of its name, or the one that shares the longest end."""
     by_tail: dict[str, list[str]] = {}
     for name in checkpoint.tensors:

@@ -82,7 +82,7 @@ def decode_rows(
     tensor: PackedTensor,
     *,
     rows: slice | None = None,
-    block_elements: int = 1 << 23,
+    block_elements: int = 1 << 21,
 ) -> Iterator[tuple[slice, DecodedRows]]:
     """Decode a tensor, or a stretch of its rows, a block at a time: (rows, decoded)."""
     if tensor.qdq is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.diagnosis.hypothesis import (
     Change,
+    Hook,
     Hypothesis,
     Variant,
     attribute,
@@ -16,7 +17,6 @@ from assay.diagnosis.hypothesis import (
     list_layers,
     list_sites,
     replaced,
-    rolled,
     values,
 )
 
@@ -100,14 +100,23 @@ def _tie(model: torch.nn.Module) -> Iterator[Variant]:
 
 
 def _shifted(model: torch.nn.Module) -> Iterator[Variant]:
-    """Rows of the table or the head one off."""
-    for place, owner in (
-        ("model.embed_tokens", model.get_input_embeddings()),  # type: ignore[operator]
-        ("lm_head", model.get_output_embeddings()),  # type: ignore[operator]
-    ):
-        for step in (1, -1) if owner is not None else ():
-            change = values([(owner.weight, rolled(step))])
-            yield Variant(place, f"rows {step:+d}", change)
+    """Rows of the table or the head one off: other ids, or logits moved; no table is copied."""
+    embedding: Any = model.get_input_embeddings()  # type: ignore[operator]
+    head: Any = model.get_output_embeddings()  # type: ignore[operator]
+    for step in (1, -1):
+        change = attribute([(embedding, "forward", _read_beside(embedding, step))])
+        yield Variant("model.embed_tokens", f"rows {step:+d}", change)
+        if head is not None:
+            yield Variant("lm_head", f"rows {step:+d}", hooked([(head, _move_logits(step))]))
+
+
+def _read_beside(embedding: Any, step: int) -> Any:
+    original, size = embedding.forward, embedding.weight.shape[0]
+    return lambda ids: original((ids - step) % size)
+
+
+def _move_logits(step: int) -> Hook:
+    return lambda module, args, kwargs, output: output.roll(step, -1)
 
 
 def _skipped(model: torch.nn.Module) -> Iterator[Variant]:
