@@ -94,6 +94,7 @@ def diagnose_folder(
         level = 0 if opened.is_quantized else None
         candidate = open_candidate(opened, accuracy_level=level, last_positions=NUM_LOGITS)
         logits_SV = candidate.prefill(ids_S)[-NUM_LOGITS:].copy()
+        candidate.close()
     except RuntimeFolderError as exc:
         precise = broken or examine_graph_file(Path(folder), refused=exc.found)
         return _tell_broken([*(precise or [_name_error(exc)]), *causes], *names)
@@ -125,8 +126,7 @@ class _Examination:
         own_SV = run_last_logits(self.model, self.ids_S, len(self.logits_SV))
         self.tell("holding the weights against the checkpoint's")
         alignment = Alignment(self.candidate, self.model)
-        loss = measure_loss(alignment, self.candidate, self.ids_S, own_SV)
-        self.candidate.close()
+        loss = measure_loss(alignment, self.logits_SV, self.ids_S, own_SV)
         self.causes, notes, order = examine_weights(alignment, self.model)
         self.notes += notes
         self.causes += examine_order(alignment, self.model)

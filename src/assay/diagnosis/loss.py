@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from assay.diagnosis.alignment import Alignment
 from assay.diagnosis.finding import Loss
-from assay.verification.candidate import Candidate, open_candidate
+from assay.verification.candidate import open_candidate
 from assay.verification.metrics import relative_l2
 
 __all__ = ["measure_loss"]
@@ -17,11 +17,13 @@ _NUM_TENSORS = 5
 
 def measure_loss(
     alignment: Alignment,
-    candidate: Candidate,
+    exact_SV: npt.NDArray[np.float32],
     ids_S: npt.NDArray[np.int64],
     original_SV: npt.NDArray[np.float32],
 ) -> Loss | None:
     """Logits and weights of a quantized folder against the checkpoint's; None for a float one.
+
+    exact_SV: the folder's last logits, its packed products computed as floats.
 
     Needs the checkpoint's own weights in the parameters yet.
     """
@@ -47,8 +49,6 @@ def measure_loss(
                     norm += float(np.linalg.norm(original)) ** 2
         ranked.append((matrix.name, (error / max(norm, 1e-30)) ** 0.5))
     count = len(original_SV)
-    exact_SV = candidate.prefill(ids_S)[-count:].copy()
-    candidate.close()
     shipped = open_candidate(folder, last_positions=count)
     as_shipped = relative_l2(shipped.prefill(ids_S)[-count:], original_SV)
     shipped.close()

@@ -76,6 +76,12 @@ class Candidate:
         self.covers_all_positions = False
         self.covers_all_positions = all_positions and self._gives_all_positions()
 
+    @property
+    def _is_small(self) -> bool:
+        """Packed weights that aren't laid out anew are dequantized as a whole; exact ones are."""
+        exact = not self.folder.is_quantized or self.accuracy_level == 0
+        return exact and self.last_positions is not None
+
     def close(self) -> None:
         """Put the session and its memory away; the next run opens it again."""
         self._session = self._probed = None
@@ -174,8 +180,7 @@ class Candidate:
         if self._probed is None or self._probed[0] != names:
             self.close()
             proto = cut_to_values(self._proto, names)
-            is_small = self.last_positions is not None
-            session = _open_session(self.folder, proto, self.num_threads, is_small=is_small)
+            session = _open_session(self.folder, proto, self.num_threads, is_small=self._is_small)
             self._probed = names, session
         return self._probed[1]
 
@@ -235,7 +240,7 @@ class Candidate:
     def _run(self, values: dict[str, Any]) -> dict[str, Any]:
         if self._session is None:
             self._session = _open_session(
-                self.folder, self._proto, self.num_threads, is_small=self.last_positions is not None
+                self.folder, self._proto, self.num_threads, is_small=self._is_small
             )
         try:
             results = self._session.run_with_ort_values(self._outputs, values)
