@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from assay.checkpoint import Checkpoint, open_checkpoint
 from assay.checkpoint._gguf_header import read_gguf_header
 from assay.checkpoint._positional_file import PositionalFile
+from assay.verification.filling import load_filled
 
 pytestmark = pytest.mark.real
 
@@ -74,6 +75,14 @@ def test_every_tensor_equals_transformers(path: Path) -> None:
         wrong = np.roll(expected[name], 1, axis=0)  # negative control
         assert not _equals_in_chunks(checkpoint, name, wrong)
         _compare_config(checkpoint.config, model.config)
+    filled = load_filled(path)  # the doctor's reference: the same weights under the same names
+    theirs = dict(model.named_parameters())
+    ours = dict(filled.named_parameters())
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert type(filled) is type(model)
+    buffers = dict(filled.named_buffers())
+    assert all(torch.equal(buffers[name], held) for name, held in model.named_buffers())
 
 
 def _equals_in_chunks(checkpoint: Checkpoint, name: str, values: np.ndarray) -> bool:

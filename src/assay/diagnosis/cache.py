@@ -64,10 +64,11 @@ class _Decode:
 
         self.caches.clear()
         cache = DynamicCache()
-        self.before.measure(None, cache)
+        layers = range(1, len(self.before.names) - 1)
+        self.before.measure(layers, cache)
         for step in self.steps:
             self.caches.append(copy.deepcopy(cache))
-            step.measure(None, cache)
+            step.measure(layers, cache)
 
     def measure(self, segments: list[int]) -> npt.NDArray[np.float64]:
         """The worst relL2 of each segment over the steps; NaN for those not asked for."""
@@ -138,24 +139,22 @@ def _tell(reading: _Reading, places: list[str], evidence: str) -> Cause:
 
 def _decode(candidate: Candidate, alignment: Alignment, isolation: Isolation) -> _Decode:
     """Let the folder decode the last tokens of the prompt, and keep its streams."""
-    candidate = candidate.with_last_positions(1)
     own = isolation.streams
     start = len(own.ids_S) - _NUM_STEPS
     layers = isolation.names[1:-1]
 
-    def isolate(ids: Ids, streams: tuple[Any, ...], logits: Any) -> Isolation:
-        given = Streams(ids, streams, logits)
+    def isolate(ids: Ids, streams: tuple[Any, ...]) -> Isolation:
+        given = Streams(ids, streams, own.logits_SV[-len(ids) :])  # which nobody asks for
         return Isolation(isolation.model, given, isolation.precision, layers, isolation.bounds)
 
     before = tuple(stream[:start] for stream in own.streams_SH)
-    decode = _Decode(isolate(own.ids_S[:start], before, own.logits_SV[:-_NUM_STEPS]), [])
+    decode = _Decode(isolate(own.ids_S[:start], before), [])
     names = alignment.stream_names
-    _, _, state = candidate.feed_values(candidate.start(), own.ids_S[:start], names)
+    _, state = candidate.feed_values(candidate.start(), own.ids_S[:start], names)
     for position in range(start, len(own.ids_S)):
         token = own.ids_S[position : position + 1]
-        values, logits, state = candidate.feed_values(state, token, names)
-        streams = alignment.add_streams(values)
-        decode.steps.append(isolate(token, streams, logits[0, -1:]))
+        values, state = candidate.feed_values(state, token, names)
+        decode.steps.append(isolate(token, alignment.add_streams(values)))
     candidate.close()
     return decode
 

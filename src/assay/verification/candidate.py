@@ -96,15 +96,11 @@ class Candidate:
             num_threads=self.num_threads,
         )
 
-    def with_last_positions(self, count: int) -> Candidate:
-        """The same graph with a head for so many positions alone; closes this session first."""
+    def with_all_positions(self) -> Candidate:
+        """The same graph with a head for every position; closes this session first."""
         self.close()
         return Candidate(
-            self.folder,
-            accuracy_level=self.accuracy_level,
-            all_positions=False,
-            last_positions=count,
-            num_threads=self.num_threads,
+            self.folder, accuracy_level=self.accuracy_level, num_threads=self.num_threads
         )
 
     def _gives_all_positions(self) -> bool:
@@ -154,13 +150,12 @@ class Candidate:
 
     def feed_values(
         self, state: State, ids_S: Ids, names: Sequence[str]
-    ) -> tuple[dict[str, npt.NDArray[Any]], Logits, State]:
-        """Both in one run: values inside, and what `feed` returns of one prompt."""
-        signature = self.folder.signature
-        found, mask_BT = self._run_probed(state, ids_S, (*names, *self._outputs))
-        caches = {slot.past: found[slot.present] for slot in signature.slots}
+    ) -> tuple[dict[str, npt.NDArray[Any]], State]:
+        """Values inside the graph, and the state after the tokens; no logits are computed."""
+        slots = self.folder.signature.slots
+        found, mask_BT = self._run_probed(state, ids_S, (*names, *(s.present for s in slots)))
         values = {name: np.asarray(found[name].numpy(), np.float32) for name in names}
-        return values, _read_logits(found[signature.logits]), State(caches, mask_BT)
+        return values, State({slot.past: found[slot.present] for slot in slots}, mask_BT)
 
     def _run_probed(
         self, state: State, ids_S: Ids, names: Sequence[str]
