@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -70,44 +70,28 @@ VISION_BLOCKS = ("vision_moe", "vision_tower")
 
 def check_spec(spec: ModelSpec) -> list[str]:
     """Everything that is wrong with a spec, by every check that applies here."""
-    wrong = check_release(spec)
-    wrong += check_export(spec)
+    return list(check_spec_lazily(spec))
+
+
+def check_spec_lazily(spec: ModelSpec) -> Iterator[str]:
+    """The same, one after the other, so that the first is there before the others are looked for.
+
+    An error is something wrong too: a false fact may break anything.
+    """
+    for check in SPEC_CHECKS:
+        yield from _run(check, spec)
     if spec.moe_spec is not None and spec.model_type in MOE_TYPES:
-        for check in CHECKS:
-            wrong += [f"{check.__name__}: {text}" for text in check(spec, spec.moe_spec)]
-    return wrong
+        for moe_check in CHECKS:
+            yield from _run(moe_check, spec, spec.moe_spec)
 
 
-def check_release(spec: ModelSpec) -> list[str]:
-    """The type and its block classes exist from min_transformers_version on, and not before."""
-    if spec.modeling_source == "remote_code":
-        return [f"{spec.model_type} is no remote code"] if has_type(spec.model_type) else []
-    if not _is_part(spec.model_type):
-        there = has_type(spec.model_type)
-        since = Version(spec.min_transformers_version) <= VERSION
-        if there != since:
-            return [f"{spec.model_type}: there {there}, said to be there {since}"]
-    if spec.moe_spec is None or not has_type(spec.model_type):
-        return []
-    classes = _classes(spec.model_type)
-    return [f"no class {name}" for name in spec.moe_spec.block_names if name.lower() not in classes]
-
-
-def _is_part(model_type: str) -> bool:
-    """Config classes inside others, which no mapping names."""
-    return model_type not in configuration_auto.CONFIG_MAPPING
-
-
-def _classes(model_type: str) -> set[str]:
-    """Lower-case class names of the module that holds a type's model."""
-    block = find_moe_blocks(model_type)[0].module if model_type in MOE_TYPES else None
-    name = configuration_auto.model_type_to_module_name(model_type)
-    path = (
-        type(block).__module__
-        if block is not None
-        else f"transformers.models.{name}.modeling_{name}"
-    )
-    return {value.lower() for value in vars(importlib.import_module(path))}
+def _run(check: Callable[..., list[str]], *parts: Any) -> Iterator[str]:
+    try:
+        found = check(*parts)
+    except Exception as exc:  # noqa: BLE001  (whatever a false fact breaks)
+        found = [f"{type(exc).__name__} {exc}"]
+    for text in found:
+        yield f"{check.__name__}: {text}"
 
 
 def check_blocks(spec: ModelSpec, moe: MoESpec) -> list[str]:
@@ -434,6 +418,7 @@ def _spread(scale: Tensor, columns: int, module: Any) -> Tensor:
     return heads.repeat_interleave(columns // len(scale), 0).reshape(-1)
 
 
+SPEC_CHECKS: tuple[Callable[[ModelSpec], list[str]], ...] = (check_release, check_export)
 CHECKS: tuple[Callable[[ModelSpec, MoESpec], list[str]], ...] = (
     check_blocks,
     check_layout,

@@ -22,6 +22,7 @@ from transformers.models.auto import configuration_auto, modeling_auto
 
 __all__ = [
     "CAUSAL_TYPES",
+    "CONFIGS",
     "EXPERT_TYPES",
     "NUM_EXPERTS",
     "OLD",
@@ -32,6 +33,7 @@ __all__ = [
     "build_as",
     "build_dense",
     "find_causal_classes",
+    "find_config_class",
     "has_type",
     "list_dense",
     "make_config",
@@ -258,11 +260,11 @@ CONFIGS = configuration_auto.CONFIG_MAPPING
 
 def has_type(model_type: str) -> bool:
     """Whether the installed transformers has a config class for a type."""
-    return model_type in CONFIGS or _find_config_class(model_type) is not None
+    return model_type in CONFIGS or find_config_class(model_type) is not None
 
 
 @functools.cache
-def _find_config_class(model_type: str) -> Any:
+def find_config_class(model_type: str) -> Any:
     """A config class that is only part of another, and in no mapping."""
     if model_type not in _CLASSES:
         return None
@@ -300,7 +302,7 @@ def list_dense() -> tuple[str, ...]:
 
 def make_config(model_type: str, facts: dict[str, Any] | None = None) -> Any:
     """Return the tiny config of a type. facts: instead of those in FACTS."""
-    cls = CONFIGS[model_type] if model_type in CONFIGS else _find_config_class(model_type)
+    cls = CONFIGS[model_type] if model_type in CONFIGS else find_config_class(model_type)
     facts = FACTS.get(model_type, {}) if facts is None else facts
     config = cls(**_merge(_shrink(cls), facts))
     config._attn_implementation = "eager"

@@ -8,7 +8,7 @@ from assay.spec.families.dots3_note import DOTS3_NOTE_MOE
 register(
     ModelSpec(
         model_type="dots3_note",
-        architectures=("Dots3NoteForCausalLM",),
+        architectures=("Dots3NoteForCausalLM", "Dots3NoteForConditionalGeneration"),
         min_transformers_version="5.24.0",
         moe_spec=DOTS3_NOTE_MOE,
     )

@@ -24,7 +24,7 @@ register(
             defaults={
                 "decoder_sparse_step": 1,
                 "hidden_act": "silu",
-                "mlp_only_layers": None,
+                "mlp_only_layers": [0, 1],
                 "moe_intermediate_size": 512,
                 "norm_topk_prob": True,
                 "num_experts": 256,
