@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import assay.models  # noqa: F401  (registers every spec)
-from assay.spec import get_specs
+from assay.spec import ModelSpec, get_specs
+from assay.spec.moe import MoESpec
 from tests.registry.tiny import CAUSAL_TYPES, EXPERT_TYPES, UNBUILT, build, has_type
 from tests.registry.truth import find_blocks
 
@@ -23,6 +24,8 @@ __all__ = [
     "Block",
     "draw_tokens",
     "find_moe_blocks",
+    "is_vision",
+    "list_own_blocks",
     "run_block",
     "run_router",
 ]
@@ -35,6 +38,8 @@ MOE_TYPES = tuple(
     for spec in get_specs()
     if spec.moe_spec is not None and has_type(spec.model_type) and spec.model_type not in UNBUILT
 )
+# Blocks that run on image tokens alone: same layout, sizes of their own.
+VISION_BLOCKS = ("vision_moe", "vision_tower")
 HIDDEN = 32
 NUM_TOKENS = 40
 
@@ -63,6 +68,16 @@ def find_moe_blocks(model_type: str) -> tuple[Block, ...]:
         module = model.get_submodule(path)
         found.append(Block(path, layer, module, frozenset(parameters), config))
     return tuple(found)
+
+
+def list_own_blocks(spec: ModelSpec, moe: MoESpec) -> list[Block]:
+    """The blocks of a type's tiny instance that are of the spec's kind."""
+    return [block for block in find_moe_blocks(spec.model_type) if moe.matches(block.module)]
+
+
+def is_vision(block: Block) -> bool:
+    """Whether a block stands in an image encoder."""
+    return any(part in block.path for part in VISION_BLOCKS)
 
 
 def use_eager_experts(model: nn.Module) -> None:

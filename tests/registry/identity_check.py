@@ -87,7 +87,7 @@ def list_text_types(model_type: str) -> tuple[str, ...]:
     """The type of the text decoder inside a type's config, where that is another one."""
     if not has_type(model_type):
         return ()
-    default: Any = (CONFIGS[model_type] if model_type in CONFIGS else find_config_class(model_type))
+    default: Any = CONFIGS[model_type] if model_type in CONFIGS else find_config_class(model_type)
     text = default().get_text_config()
     name = getattr(text, "model_type", "")
     return (name,) if name and name != model_type else ()
