@@ -11,7 +11,6 @@ from torch import Tensor
 from assay.spec import ModelSpec
 from assay.spec.experts import HashRouter, Router, SharedExpert
 from assay.spec.moe import MoESpec
-from assay.spec.registry import get_spec, has_spec
 from tests.registry.blocks import (
     draw_tokens,
     is_vision,
@@ -19,6 +18,7 @@ from tests.registry.blocks import (
     run_block,
     run_router,
 )
+from tests.registry.identity_check import find_text_spec
 from tests.registry.interpret import compute_block, resolve_part, route
 from tests.registry.tiny import OLD, build
 
@@ -62,12 +62,6 @@ def check_arithmetic(spec: ModelSpec, moe: MoESpec) -> list[str]:
         if not error < TOLERANCE:
             wrong.append(f"{block.path}: off by {error:.2g}")
     return wrong
-
-
-def find_text_spec(spec: ModelSpec, config: Any) -> ModelSpec:
-    """The spec of the text part, whose defaults hold for the text config."""
-    name = config.model_type
-    return get_spec(name) if has_spec(name) and spec.config_spec is None else spec
 
 
 def check_router_dtype(spec: ModelSpec, moe: MoESpec) -> list[str]:

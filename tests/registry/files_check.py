@@ -13,17 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import safe_open
+from torch import Tensor
 
 from assay.errors import AssayError
-from assay.spec import ModelSpec, group_expert_tensors
+from assay.spec import ModelSpec, find_model_type, get_spec, group_expert_tensors
 from assay.spec.moe import MoESpec
 from assay.spec.registry import _SPECS
+from tests.registry.file_values import check_form, check_renames, check_values
 from tests.registry.tiny import OLD, UNBUILT, build
 from tests.registry.truth import find_expert_parameters
 
 __all__ = ["FILE_EXCEPTIONS", "check_files", "registered", "save_instance"]
 
 Stored = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
+Values = dict[str, Tensor]
 
 # Types whose files can't be compared, with the reason.
 FILE_EXCEPTIONS = (
@@ -32,7 +35,7 @@ FILE_EXCEPTIONS = (
 
 
 @functools.cache
-def save_instance(model_type: str) -> tuple[dict[str, Any], Stored, int]:
+def save_instance(model_type: str) -> tuple[dict[str, Any], Stored, int, Values]:
     """A tiny instance's saved config, its tensors, and how many values its experts hold."""
     model: Any = build(model_type)
     # jetmoe's attention has experts too, which are no feed-forward block's.
@@ -42,7 +45,8 @@ def save_instance(model_type: str) -> tuple[dict[str, Any], Stored, int]:
     count = sum(p.numel() for p in held.values())
     if any(p.is_meta for p in model.parameters()):  # which can't be saved
         stored = {name: ("F32", tuple(p.shape)) for name, p in model.state_dict().items()}
-        return model.config.to_dict(), stored, count
+        return model.config.to_dict(), stored, count, {}
+    values: Values = {}
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         for file in Path(folder).glob("*.safetensors"):
@@ -50,8 +54,9 @@ def save_instance(model_type: str) -> tuple[dict[str, Any], Stored, int]:
                 for name in tensors.keys():  # noqa: SIM118  (it is no mapping)
                     part = tensors.get_slice(name)
                     stored[name] = part.get_dtype(), tuple(part.get_shape())
+                    values[name] = tensors.get_tensor(name)
         config = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-    return config, stored, count
+    return config, stored, count, values
 
 
 @contextlib.contextmanager
@@ -65,34 +70,60 @@ def registered(spec: ModelSpec) -> Iterator[None]:
         _SPECS[spec.model_type] = before
 
 
+@functools.cache
+def list_held(model_type: str) -> tuple[Stored, Values]:
+    """The parameters of a tiny instance; no values where it is too large to have any."""
+    held = dict(build(model_type).named_parameters())
+    shapes: Stored = {name: ("F32", tuple(p.shape)) for name, p in held.items()}
+    is_meta = any(p.is_meta for p in held.values())
+    return shapes, {} if is_meta else {name: p.detach() for name, p in held.items()}
+
+
 def check_files(spec: ModelSpec, moe: MoESpec) -> list[str]:
     """What transformers saves is grouped whole, and each form is what it saves or what it holds.
 
+    Values count: those of a file's expert are those of the module's, and the block's other tensors
+    have the names and values that renames say.
     transformers 4.57 shows one form of each type; the others are shown by the newest.
     """
     if spec.model_type in FILE_EXCEPTIONS or spec.model_type in UNBUILT:
         return []
-    config, saved, count = save_instance(spec.model_type)
-    held: Stored = {
-        n: ("F32", tuple(p.shape)) for n, p in build(spec.model_type).named_parameters()
-    }
-    wrong = [f"saved: {text}" for text in _check(spec, moe, config, saved, count)]
+    config, saved, count, values = save_instance(spec.model_type)
+    held, parameters = list_held(spec.model_type)
+    wrong = [f"saved: {text}" for text in _check(moe, config, saved, count)]
     for number, form in enumerate(moe.files):
         alone = dataclasses.replace(moe, files=(form,))
-        shown = [_check(spec, alone, config, shapes, count) for shapes in (saved, held)]
+        shown = [_check(alone, config, shapes, count) for shapes in (saved, held)]
         if all(shown) and not OLD and (spec.model_type, number) not in UNSHOWN:
             wrong.append(f"form {number} is neither saved nor held: {shown}")
+        wrong += [f"form {number}: {text}" for text in check_form(moe, form)]
+        for problem, tensors in zip(shown, (values, parameters), strict=True):
+            if not problem and tensors:
+                is_saved = tensors is values
+                with _asked(alone, config):
+                    found = group_expert_tensors(config, saved if is_saved else held)
+                other = check_values(spec, moe, form, found.groups, tensors)
+                other += check_renames(spec, moe, form, found.groups, tensors) if is_saved else []
+                wrong += [f"form {number}: {text}" for text in other]
     return wrong
 
 
+@contextlib.contextmanager
+def _asked(moe: MoESpec, config: dict[str, Any]) -> Iterator[None]:
+    """Let the type that a config leads to have this section: the text decoder's, where it is."""
+    name = find_model_type(config)
+    assert name is not None
+    with registered(dataclasses.replace(get_spec(name), moe_spec=moe)):
+        yield
+
+
 def _check(
-    spec: ModelSpec,
     moe: MoESpec,
     config: dict[str, Any],
     shapes: Stored,
     count: int,
 ) -> list[str]:
-    with registered(dataclasses.replace(spec, moe_spec=moe)):
+    with _asked(moe, config):
         try:
             found = group_expert_tensors(config, shapes)
         except AssayError as exc:

@@ -19,7 +19,13 @@ from assay.spec.resolve import Context
 from tests.registry.blocks import MOE_TYPES, find_moe_blocks
 from tests.registry.tiny import CONFIGS, OLD, VERSION, find_config_class, has_type
 
-__all__ = ["check_architectures", "check_defaults", "check_release", "check_text_part"]
+__all__ = [
+    "check_architectures",
+    "check_defaults",
+    "check_release",
+    "check_text_part",
+    "find_text_spec",
+]
 
 
 def check_release(spec: ModelSpec) -> list[str]:
@@ -91,6 +97,12 @@ def list_text_types(model_type: str) -> tuple[str, ...]:
     text = default().get_text_config()
     name = getattr(text, "model_type", "")
     return (name,) if name and name != model_type else ()
+
+
+def find_text_spec(spec: ModelSpec, config: Any) -> ModelSpec:
+    """The spec of the text part, whose defaults hold for the text config."""
+    name = config.model_type
+    return get_spec(name) if has_spec(name) and spec.config_spec is None else spec
 
 
 def check_defaults(spec: ModelSpec, moe: MoESpec) -> list[str]:

@@ -1,0 +1,154 @@
+"""The values of a file's tensors against those of the modules that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from assay.spec import ExpertFiles, ExpertGroup, ModelSpec
+from assay.spec.experts import Experts
+from assay.spec.moe import MoESpec
+from tests.registry.blocks import is_vision, list_own_blocks
+from tests.registry.identity_check import find_text_spec
+from tests.registry.interpret import resolve_part, split_experts, split_rows
+
+__all__ = ["check_form", "check_renames", "check_values"]
+
+Values = Mapping[str, Tensor]
+
+
+def check_form(moe: MoESpec, form: ExpertFiles) -> list[str]:
+    """A form's layout is the one that its names show."""
+    names, layout = (*form.gate_up, form.down), form.layout
+    each = {"{expert}" in name for name in names}
+    last = {name.removesuffix(".weight").endswith("{expert}") for name in names}
+    kind = "fused" if each == {False} else "by_projection" if last == {True} else "iterable"
+    wrong = []
+    if layout.kind != kind and (layout.kind, kind) != ("flat", "fused"):
+        wrong.append(f"its names show {kind}, not {layout.kind}")
+    if layout.has_gate != moe.experts.gated:
+        wrong.append(f"has_gate is {layout.has_gate}")
+    if layout.has_bias != moe.experts.bias:
+        wrong.append(f"has_bias is {layout.has_bias}")
+    packed = layout.has_gate and len(form.gate_up) == 1 and layout.kind == "fused"
+    if (layout.is_concatenated is not None) != packed:
+        wrong.append(f"is_concatenated is {layout.is_concatenated}")
+    return wrong
+
+
+def check_values(
+    spec: ModelSpec,
+    moe: MoESpec,
+    form: ExpertFiles,
+    groups: Iterable[ExpertGroup],
+    values: Values,
+) -> list[str]:
+    """Each block's experts, taken apart by the layouts of module and file, are the same."""
+    groups = tuple(groups)
+    wrong = []
+    for block in list_own_blocks(spec, moe):
+        if is_vision(block):
+            continue
+        experts: Experts = resolve_part(
+            find_text_spec(spec, block.config), moe.experts, block.config, block.layer
+        )
+        own = [g for g in groups if g.layer == block.layer and not g.second]
+        stacks = {group.stack for group in own}
+        read = [
+            _read_stack([g for g in own if g.stack == s], form, experts, values) for s in stacks
+        ]
+        wanted = {
+            (number, name): part
+            for number, expert in enumerate(split_experts(block.module, moe, experts))
+            for name, part in zip(_list_parts(experts), (*expert.first, expert.down), strict=True)
+        }
+        if not any(_is_same(one, wanted) for one in read):
+            wrong.append(f"{block.path}: the file's experts have other values")
+    return wrong
+
+
+def _list_parts(experts: Experts) -> tuple[str, ...]:
+    return ("gate", "up", "down") if experts.gated else ("up", "down")
+
+
+def _is_same(found: dict[tuple[int, str], Tensor], wanted: dict[tuple[int, str], Tensor]) -> bool:
+    return found.keys() == wanted.keys() and all(torch.equal(found[k], wanted[k]) for k in found)
+
+
+def _read_stack(
+    groups: list[ExpertGroup], form: ExpertFiles, experts: Experts, values: Values
+) -> dict[tuple[int, str], Tensor]:
+    """(expert, projection) -> weight [out, in], as the form says that it lies."""
+    found = {}
+    for group in groups:
+        held = values[group.tensors["weight"]]
+        for number in range(experts.count) if group.expert is None else (group.expert,):
+            for name, weight in _take(held, group, number, form, experts):
+                found[number, name] = weight
+    return found
+
+
+def _take(
+    held: Tensor, group: ExpertGroup, number: int, form: ExpertFiles, experts: Experts
+) -> Iterator[tuple[str, Tensor]]:
+    if form.layout.kind == "flat":
+        weight = held[number * experts.width : (number + 1) * experts.width]
+        weight = weight.T if group.projection == "down" else weight
+    else:
+        weight = held[number] if group.expert is None else held
+    weight = weight.T if form.layout.is_transposed else weight
+    if group.projection == "gate_up":
+        yield from zip(("gate", "up"), split_rows(weight, form.layout), strict=True)
+    else:
+        yield group.projection, weight
+
+
+def check_renames(
+    spec: ModelSpec,
+    moe: MoESpec,
+    form: ExpertFiles,
+    groups: Iterable[ExpertGroup],
+    values: Values,
+) -> list[str]:
+    """A block's other tensors stand under their own name in a file, or under a rename's."""
+    if OLD:  # whose modules have other names than those that facts are said in
+        return []
+    stacks = {group.stack for group in groups}
+    used: set[tuple[str, str]] = set()
+    wrong = []
+    for block in list_own_blocks(spec, moe):
+        if is_vision(block):
+            continue
+        inside = block.path.partition(f".{block.layer}")[2].lstrip(".")
+        state = block.module.state_dict()
+        for name in state.keys() - block.parameters:
+            path = _rename(f"{inside}.{name}".lstrip("."), form, used)
+            stems = [f"{stack}{block.layer}." for stack in stacks]
+            if not any(_holds(values, stem + path, state[name]) for stem in stems):
+                wrong.append(f"{block.path}.{name} isn't {path} in the file")
+    return wrong + [f"nothing is renamed by {pair}" for pair in form.renames if pair not in used]
+
+
+def _rename(path: str, form: ExpertFiles, used: set[tuple[str, str]]) -> str:
+    for module, file in sorted(form.renames, key=lambda pair: -len(pair[0])):
+        if path == module or path.startswith(f"{module}."):
+            used.add((module, file))
+            return file + path[len(module) :]
+    return path
+
+
+def _holds(values: Values, name: str, wanted: Tensor) -> bool:
+    """Whether a file has a tensor; a packed gate and up may stand there as two."""
+    held = values.get(name)
+    if held is None and "gate_up_proj" in name:
+        parts = [
+            values.get(name.replace("gate_up_proj", part)) for part in ("gate_proj", "up_proj")
+        ]
+        held = (
+            None
+            if None in [type(p) if p is not None else None for p in parts]
+            else torch.cat(parts)
+        )
+    return held is not None and torch.equal(held.flatten(), wanted.flatten())
