@@ -29,8 +29,10 @@ from tests.registry.identity_check import (
     check_text_part,
 )
 from tests.registry.interpret import find_declared_layout, find_declared_release
+from tests.registry.names_check import check_consistent_names, check_keys, check_presence
 from tests.registry.tiny import build, make_config
 from tests.registry.unread_check import check_unread
+from tests.registry.variants import check_variants
 
 __all__ = ["CHECKS", "SPEC_CHECKS", "check_spec", "check_spec_lazily"]
 
@@ -165,8 +167,6 @@ def check_lists(spec: ModelSpec, moe: MoESpec) -> list[str]:
     """One list a linear where grouped export holds and experts are iterable, else none."""
     wrong = []
     grouped = spec.export_spec is not None and spec.export_spec.grouped_expert_export
-    if grouped != (spec.model_type in GROUPED):
-        wrong.append(f"grouped_expert_export is {grouped}")
     for block in list_own_blocks(spec, moe):
         try:
             lists = get_experts_list(block.module, spec.model_type)
@@ -190,13 +190,6 @@ def check_lists(spec: ModelSpec, moe: MoESpec) -> list[str]:
         if not same:
             wrong.append("the lists hold other linears")
     return wrong
-
-
-# Validated for grouped export; whoever adds one says so here and in the table.
-GROUPED = (
-    "deepseek_v3", "gemma4", "gemma4_text", "mixtral", "nemotron_h", "qwen2_moe", "qwen3_moe",
-    "qwen3_next",
-)  # fmt: skip
 
 
 def check_sparse_layers(spec: ModelSpec, moe: MoESpec) -> list[str]:
@@ -244,12 +237,15 @@ def _check_without_list(spec: ModelSpec, moe: MoESpec) -> list[str]:
 
 SPEC_CHECKS: tuple[Callable[[ModelSpec], list[str]], ...] = (
     check_unread,
+    check_presence,
     check_release,
     check_architectures,
     check_text_part,
     check_export,
 )
 CHECKS: tuple[Callable[[ModelSpec, MoESpec], list[str]], ...] = (
+    check_consistent_names,
+    check_keys,
     check_layout,
     check_blocks,
     check_names,
@@ -259,4 +255,5 @@ CHECKS: tuple[Callable[[ModelSpec, MoESpec], list[str]], ...] = (
     check_files,
     check_arithmetic,
     check_router_dtype,
+    check_variants,
 )

@@ -25,6 +25,7 @@ __all__ = [
     "check_release",
     "check_text_part",
     "find_text_spec",
+    "list_config_keys",
 ]
 
 
@@ -158,6 +159,14 @@ def _write_small_config(model_type: str) -> dict[str, Any] | None:
     except Exception:  # noqa: BLE001  (whatever transformers raises)
         return None
     return {**json.loads(config.to_json_string(use_diff=False)), name: 6}
+
+
+def list_config_keys(model_type: str) -> frozenset[str]:
+    """The keys of a type's config class."""
+    if not has_type(model_type):
+        return frozenset()
+    values, written = _read_default_config(model_type)
+    return frozenset({*values, *written})
 
 
 def _find_class(model_type: str) -> Any:

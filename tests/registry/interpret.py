@@ -28,7 +28,7 @@ from assay.spec.moe import ExpertLayout, MoESpec
 from assay.spec.observed import observed_expert_layout
 from assay.spec.resolve import Context
 from assay.spec.vocabulary import Norm
-from tests.registry.tiny import VERSION
+from tests.registry.tiny import OLD, VERSION
 
 __all__ = [
     "ExpertMatrices",
@@ -96,7 +96,8 @@ def _keep_groups(scores: Tensor, groups: RouterGroups) -> Tensor:
     best = by_group.topk(1 if groups.score == "max" else 2, dim=-1)[0].sum(-1)
     kept = torch.zeros_like(best, dtype=torch.bool)
     kept.scatter_(1, best.topk(groups.keep, dim=-1)[1], True)
-    fill = 0.0 if groups.masked == "zero" else float("-inf")
+    # transformers 4 fills with 0 everywhere, 5 where the type's own code does; facts are 5's.
+    fill = 0.0 if groups.masked == "zero" or OLD else float("-inf")
     return by_group.masked_fill(~kept[..., None], fill).view_as(scores)
 
 

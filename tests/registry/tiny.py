@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import re
 import warnings
 from pathlib import Path
@@ -375,18 +376,20 @@ def _construct(model_type: str, facts: dict[str, Any] | None = None) -> torch.nn
 
 
 @functools.cache
-def build(model_type: str) -> torch.nn.Module:
+def build(model_type: str, variant: str = "{}") -> torch.nn.Module:
     """Build the tiny model of a type in float32, its weights drawn the same every time.
 
+    variant: facts beside those in FACTS, as JSON.
     One with a part that nothing makes small (an image encoder) stays on the meta device.
     """
+    facts = FACTS.get(model_type, {}) | json.loads(variant)
     if model_type not in _NEEDS_DATA:
         with torch.device("meta"):
-            model = _construct(model_type)
+            model = _construct(model_type, facts)
         if sum(parameter.numel() for parameter in model.parameters()) > MOST_PARAMETERS:
             return model.eval()
     torch.manual_seed(0)
-    model = _construct(model_type).float().eval()
+    model = _construct(model_type, facts).float().eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
