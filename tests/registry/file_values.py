@@ -53,15 +53,17 @@ def check_values(
     groups = tuple(groups)
     wrong = []
     for block in list_own_blocks(spec, moe):
-        if is_vision(block):
+        second = is_vision(block)
+        part = moe.second_experts if second else moe.experts
+        if part is None or (second and form.second is None):
             continue
-        experts: Experts = resolve_part(
-            find_text_spec(spec, block.config), moe.experts, block.config, block.layer
-        )
-        own = [g for g in groups if g.layer == block.layer and not g.second]
-        stacks = {group.stack for group in own}
+        owner = find_text_spec(spec, block.config)
+        experts: Experts = resolve_part(owner, part, block.config, block.layer)
+        own = [g for g in groups if g.layer == block.layer and g.second == second]
+        as_said = form.second if second and form.second is not None else form
         read = [
-            _read_stack([g for g in own if g.stack == s], form, experts, values) for s in stacks
+            _read_stack([g for g in own if g.stack == stack], as_said, experts, values)
+            for stack in {group.stack for group in own}
         ]
         wanted = {
             (number, name): part
@@ -120,7 +122,6 @@ def _take(
 
 def check_renames(
     spec: ModelSpec,
-    moe: MoESpec,
     form: ExpertFiles,
     groups: Iterable[ExpertGroup],
     values: Values,
@@ -128,7 +129,8 @@ def check_renames(
     """A block's other tensors stand under their own name in a file, or under a rename's."""
     if OLD:  # whose modules have other names than those that facts are said in
         return []
-    if spec.model_type in SHOWN_BY_WHOLE:
+    moe = spec.moe_spec
+    if spec.model_type in SHOWN_BY_WHOLE or moe is None:
         return []
     stacks = {group.stack for group in groups}
     used: set[tuple[str, str]] = set()

@@ -19,7 +19,13 @@ from assay.errors import AssayError
 from assay.spec import ModelSpec, find_model_type, get_spec, group_expert_tensors
 from assay.spec.moe import MoESpec
 from assay.spec.registry import _SPECS
-from tests.registry.file_values import check_form, check_renames, check_values
+from tests.registry.file_values import (
+    SHOWN_BY_WHOLE,
+    check_form,
+    check_renames,
+    check_values,
+)
+from tests.registry.published import PUBLISHED, find_projection
 from tests.registry.tiny import OLD, UNBUILT, build
 from tests.registry.truth import find_expert_parameters
 
@@ -62,12 +68,15 @@ def save_instance(model_type: str) -> tuple[dict[str, Any], Stored, int, Values]
 @contextlib.contextmanager
 def registered(spec: ModelSpec) -> Iterator[None]:
     """Let the registry have this spec for its type for a while."""
-    before = _SPECS[spec.model_type]
+    before = _SPECS.get(spec.model_type)
     _SPECS[spec.model_type] = spec
     try:
         yield
     finally:
-        _SPECS[spec.model_type] = before
+        if before is None:
+            del _SPECS[spec.model_type]
+        else:
+            _SPECS[spec.model_type] = before
 
 
 @functools.cache
@@ -80,7 +89,7 @@ def list_held(model_type: str) -> tuple[Stored, Values]:
 
 
 def check_files(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """What transformers saves is grouped whole, and each form is what it saves or what it holds.
+    """What transformers saves and what it holds is grouped whole; each form is one or is published.
 
     Values count: those of a file's expert are those of the module's, and the block's other tensors
     have the names and values that renames say.
@@ -91,21 +100,63 @@ def check_files(spec: ModelSpec, moe: MoESpec) -> list[str]:
     config, saved, count, values = save_instance(spec.model_type)
     held, parameters = list_held(spec.model_type)
     wrong = [f"saved: {text}" for text in _check(moe, config, saved, count)]
+    wrong += [] if OLD else [f"held: {text}" for text in _check(moe, config, held, count)]
+    wrong += [text for name in _list_published(spec) for text in _check_published(moe, name)]
     for number, form in enumerate(moe.files):
         alone = dataclasses.replace(moe, files=(form,))
         shown = [_check(alone, config, shapes, count) for shapes in (saved, held)]
-        if all(shown) and not OLD and (spec.model_type, number) not in UNSHOWN:
+        lists = _list_published(spec)
+        if all(shown) and not OLD and all(_check_published(alone, name) for name in lists):
             wrong.append(f"form {number} is neither saved nor held: {shown}")
-        wrong += [f"form {number}: {text}" for text in check_form(moe, form)]
+        found = [f"form {number}: {text}" for text in check_form(moe, form)]
         for problem, tensors in zip(shown, (values, parameters), strict=True):
             if not problem and tensors:
                 is_saved = tensors is values
                 with _asked(alone, config):
-                    found = group_expert_tensors(config, saved if is_saved else held)
-                other = check_values(spec, moe, form, found.groups, tensors)
-                other += check_renames(spec, moe, form, found.groups, tensors) if is_saved else []
-                wrong += [f"form {number}: {text}" for text in other]
+                    groups = group_expert_tensors(config, saved if is_saved else held).groups
+                found += check_values(spec, moe, form, groups, tensors)
+                found += check_renames(spec, form, groups, tensors) if is_saved else []
+        if spec.model_type in SHOWN_BY_WHOLE and not OLD:
+            found += _check_whole(spec, alone)
+        wrong += [f"form {number}: {text}" for text in found]
     return wrong
+
+
+def _check_whole(spec: ModelSpec, alone: MoESpec) -> list[str]:
+    """Renames in the files of the model around a text decoder."""
+    whole = dataclasses.replace(spec, model_type=SHOWN_BY_WHOLE[spec.model_type], moe_spec=alone)
+    config, saved, count, values = save_instance(whole.model_type)
+    if _check(alone, config, saved, count):
+        return []  # another form's
+    with _asked(alone, config):
+        groups = group_expert_tensors(config, saved).groups
+    return check_renames(whole, alone.files[0], groups, values)
+
+
+def _list_published(spec: ModelSpec) -> list[str]:
+    """Names of the hand-made lists of a type, or of a model around it."""
+    own = [name for name in PUBLISHED if name.split(",")[0] == spec.model_type]
+    around = [
+        name
+        for name, (config, _) in PUBLISHED.items()
+        if config.get("text_config", {}).get("model_type") == spec.model_type
+    ]
+    return own + around
+
+
+def _check_published(moe: MoESpec, name: str) -> list[str]:
+    """A hand-made list is grouped whole, each tensor as the projection that its name says."""
+    values, stored = PUBLISHED[name]
+    config = {**values, "model_type": name.split(",")[0]}
+    with _asked(moe, config):
+        try:
+            found = group_expert_tensors(config, stored)
+        except AssayError as exc:
+            return [f"published {name}: {exc.found}"]
+    said = {t: group.projection for group in found.groups for t in group.tensors.values()}
+    if said != {tensor: find_projection(tensor) for tensor in stored}:
+        return [f"published {name}: other projections"]
+    return [f"published {name}: {t} is unaccounted for" for t in found.unaccounted]
 
 
 @contextlib.contextmanager
@@ -132,20 +183,3 @@ def _check(
     if sum(prod(shapes[name][1]) for name in names) != count:
         return ["other values than the experts'"]
     return [f"{name} is unaccounted for" for name in found.unaccounted[:2]]
-
-
-# Forms of files that the installed transformers neither saves nor holds: (type, which).
-UNSHOWN = {
-    ("deepseek_ocr2_text", 0),
-    ("ernie4_5_vl_moe_text", 1),
-    ("glm4v_moe_text", 0),
-    ("inkling_text", 0),
-    ("llama4", 1),
-    ("llama4_text", 1),
-    ("minimax_m3_vl_text", 0),
-    ("mistral4", 1),
-    ("qwen3_omni_moe_talker_text", 0),
-    ("qwen3_vl_moe", 0),
-    ("qwen3_vl_moe_text", 0),
-    ("step3p5", 0),
-}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from assay.spec import ModelSpec
-from assay.spec.experts import Experts, Glu, Router, SharedExpert
+from assay.spec.experts import Experts, Glu, Router, RouterGroups, SharedExpert
 from assay.spec.export_section import ExportSpec
 from assay.spec.markers import Marker, OrElse, When
 from assay.spec.moe import ExpertFiles, ExpertLayout, MoESpec, SparseLayers
@@ -37,7 +37,7 @@ _UNLESS: tuple[Rule, ...] = (
 _HOLDS: tuple[tuple[type, Callable[[Any], bool], str], ...] = (
     (
         Router,
-        lambda r: r.normalize != "sum_at_least" or r.normalize_eps != 0.0,
+        lambda r: "sum_at_least" not in _list_sides(r.normalize) or r.normalize_eps != 0.0,
         "at least 0 is a sum",
     ),
     (
@@ -45,7 +45,25 @@ _HOLDS: tuple[tuple[type, Callable[[Any], bool], str], ...] = (
         lambda r: not (r.score == "softmax" and r.order == "choose_first") or r.normalize == "none",
         "a softmax over the chosen sums to 1 as it is",
     ),
+    (
+        Router,
+        lambda r: (r.reads == "stream") == (r.norm is not None or r.channel_scale is not None),
+        "what reads the residual stream norms or scales it, and nothing else does",
+    ),
+    (
+        Router,
+        lambda r: (
+            r.groups is None or r.choice_bias is not None or r.groups.masked == RouterGroups.masked
+        ),
+        "scores are above 0: without a bias, the scores of the groups left out don't matter",
+    ),
     (Experts, lambda e: e.null == "none" or e.null_count != 0, "null experts that nobody counts"),
+    (
+        Glu,
+        lambda g: g.limit_as != "tanh" or (g.activation == "silu" and g.alpha == 1.0),
+        "a gate limited by tanh is a silu",
+    ),
+    (SharedExpert, lambda s: not s.outside or s.combine == "add", "what stands outside is added"),
     (Glu, lambda g: g.limit_as == "clamp" or g.gate_limit is not None, "no limit to apply"),
     (Glu, lambda g: g.alpha == 1.0 or g.activation == "silu", "alpha belongs to silu"),
     (ExpertLayout, lambda x: x.is_transposed is not None, "which side is the input isn't said"),
@@ -75,6 +93,13 @@ def check_unread(spec: ModelSpec) -> list[str]:
         fitting = [(holds, why) for cls, holds, why in _HOLDS if type(part) is cls]
         wrong += [f"{name}: {why}" for holds, why in fitting if not holds(part)]
     return wrong
+
+
+def _list_sides(value: Any) -> tuple[Any, ...]:
+    """A fact, or what a marker makes of it."""
+    if isinstance(value, When):
+        return (*_list_sides(value.then), *_list_sides(value.otherwise))
+    return (value,)
 
 
 def _walk(value: Any) -> Iterator[Any]:

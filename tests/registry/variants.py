@@ -15,16 +15,18 @@ from assay.spec.moe import MoESpec
 from tests.registry.arithmetic_check import check_arithmetic, check_router_dtype
 from tests.registry.blocks import is_vision, list_own_blocks
 from tests.registry.names_check import list_keys
-from tests.registry.tiny import build, make_config
+from tests.registry.tiny import FACTS, build, make_config
 
 __all__ = ["check_variants", "list_variants"]
 
 # Keys that no fact names because a rule reads them.
 _IN_RULES = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "topk_method")
+_DBRX_FFN = FACTS["dbrx"]["ffn_config"]
 _KEYS = frozenset(
     key for spec in get_specs() for key in list_keys(spec.moe_spec)
 ) | frozenset(_IN_RULES)  # fmt: skip
-_GROUPED = {"topk_group": 1, "num_experts_per_tok": 2}
+# All of a group's experts, so that what stands for the others' scores shows.
+_GROUPED = {"topk_group": 1, "num_experts_per_tok": 3}
 # What a key becomes instead of what a rule below makes of it.
 _OTHER: dict[str, tuple[dict[str, Any], ...]] = {
     "n_group": ({"n_group": 2, **_GROUPED},),
@@ -52,11 +54,20 @@ _OTHER: dict[str, tuple[dict[str, Any], ...]] = {
     "hidden_act": ({"hidden_act": "relu"},),
     "hidden_activation": ({"hidden_activation": "relu"},),
     "mlp_hidden_act": ({"mlp_hidden_act": "silu"},),
-    "expert_selection_fn": ({"expert_selection_fn": "softmax"},),
+    "expert_selection_fn": (
+        {"expert_selection_fn": "softmax"},
+        {"expert_selection_fn": "sigmoid", "norm_topk_prob": True},
+        {"expert_selection_fn": "sigmoid", "norm_topk_prob": False},
+    ),
     "scoring_func": ({"scoring_func": "softmax"}, {"scoring_func": "sigmoid"}),
     "topk_method": ({"topk_method": "greedy"}, {"topk_method": "group_limited_greedy", "n_group": 2,
                                               **_GROUPED}),
 }  # fmt: skip
+# Of one type alone, beside those by key.
+_MORE: dict[str, tuple[dict[str, Any], ...]] = {
+    "dbrx": ({"ffn_config": {**_DBRX_FFN, "moe_normalize_expert_weights": None}},),
+    "granitemoehybrid": ({"num_local_experts": 0},),
+}
 # Variants that transformers can build and not run, or of which another type's meaning isn't meant.
 _BROKEN = {
     ("longcat_flash", '{"num_experts_per_tok": 1}'): "its experts squeeze a dimension of one",
@@ -75,13 +86,14 @@ def list_variants(model_type: str) -> tuple[str, ...]:
         return ()
     values = {**config.to_dict(), **vars(config)}
     names = getattr(type(config), "attribute_map", {})
-    found = []
+    wanted = [*_MORE.get(model_type, ())]
     for key in sorted(_KEYS & (values.keys() | names.keys())):
-        for facts in _OTHER.get(key) or _change(key, values.get(names.get(key, key))):
-            variant = json.dumps(facts)
-            if (model_type, variant) not in _BROKEN and _is_buildable(model_type, variant):
-                found.append(variant)
-    return tuple(found)
+        wanted += _OTHER.get(key) or _change(key, values.get(names.get(key, key)))
+    return tuple(
+        variant
+        for variant in dict.fromkeys(map(json.dumps, wanted))
+        if (model_type, variant) not in _BROKEN and _is_buildable(model_type, variant)
+    )
 
 
 def _change(key: str, value: Any) -> tuple[dict[str, Any], ...]:

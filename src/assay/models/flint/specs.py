@@ -10,7 +10,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     softmax_router,
 )
@@ -43,7 +43,7 @@ register(
                 math="float32",
             ),
             experts=experts("num_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             shared=shared("shared_expert", "shared_expert_intermediate_size"),
             sparse_layers=SparseLayers(dense_key="mlp_only_layers", step_key="decoder_sparse_step"),
         ),

@@ -6,7 +6,7 @@ import dataclasses
 
 from assay.spec import ConfigSpec, ModelSpec, register
 from assay.spec.families.glm4_moe import GLM4_MOE_MOE
-from assay.spec.moe_patterns import FUSED_NAMES, ONLY_FUSED, per_expert_files
+from assay.spec.moe_patterns import FUSED_NAMES, ONLY_FUSED, fused_files, per_expert_files
 
 register(
     ModelSpec(
@@ -40,6 +40,7 @@ register(
                 per_expert_files(
                     renames=(("mlp.gate.e_score_correction_bias", "mlp.gate.expert_bias"),)
                 ),
+                fused_files(),
             ),
         ),
     )

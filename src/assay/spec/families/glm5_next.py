@@ -13,7 +13,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     sigmoid_router,
     times,
@@ -32,7 +32,7 @@ GLM5_NEXT_MOE = MoESpec(
     layouts=ONLY_FUSED,
     router=sigmoid_router(),
     experts=experts("n_routed_experts", activation=Glu(activation="silu", **LIMITS)),
-    files=(per_expert_files(),),
+    files=per_expert_or_fused(),
     shared=shared(
         "shared_experts",
         times("moe_intermediate_size", "n_shared_experts"),
