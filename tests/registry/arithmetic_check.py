@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from assay.spec import ModelSpec
-from assay.spec.experts import HashRouter, Router, SharedExpert
+from assay.spec.experts import HashRouter, MlpRouter
 from assay.spec.moe import MoESpec
 from tests.registry.blocks import (
+    Block,
     draw_hard_tokens,
     draw_tokens,
     is_vision,
     list_own_blocks,
     run_block,
-    run_router,
 )
 from tests.registry.identity_check import find_text_spec
-from tests.registry.interpret import compute_block, resolve_part, route
+from tests.registry.interpret import compute_block, compute_shared, resolve_part
 from tests.registry.tiny import OLD, build
 
-__all__ = ["NO_DTYPE", "OTHER_MODULE_NAMES", "check_arithmetic", "check_router_dtype"]
+__all__ = ["OTHER_MODULE_NAMES", "TOLERANCE", "check_arithmetic"]
 
 TOLERANCE = 1e-5
 
@@ -48,9 +48,12 @@ def check_arithmetic(spec: ModelSpec, moe: MoESpec, variant: str = "{}") -> list
         return []
     wrong = []
     for block in list_own_blocks(spec, moe, variant):
-        if is_vision(block):
-            continue
         owner = find_text_spec(spec, block.config)
+        if is_vision(block):
+            if moe.second_experts is not None and "vision_tower" not in block.path:
+                wrong += _check_second(owner, block, moe)
+            continue
+        wrong += _check_parts(owner, block, moe, model)
         for kind, tokens in (("plain", draw_tokens()), ("hard", draw_hard_tokens(block))):
             hidden, ids, wanted = run_block(block, tokens)
             with torch.no_grad():
@@ -66,50 +69,63 @@ def check_arithmetic(spec: ModelSpec, moe: MoESpec, variant: str = "{}") -> list
     return wrong
 
 
+def _check_second(owner: ModelSpec, block: Block, moe: MoESpec) -> list[str]:
+    """The second experts, under a router of their own of the same kind."""
+    assert moe.second_experts is not None
+    second = dataclasses.replace(moe, experts=moe.second_experts)
+    hidden, ids, wanted = run_block(block)
+    with torch.no_grad():
+        found = compute_block(owner, block.module, block.config, block.layer, hidden, ids, second)
+    error = _measure(found, wanted)
+    return [] if error < TOLERANCE else [f"{block.path}: second experts off by {error:.2g}"]
+
+
+def _check_parts(owner: ModelSpec, block: Block, moe: MoESpec, model: Any) -> list[str]:
+    """What the block's output doesn't show: idle router rows and names, experts outside it."""
+    router, experts, shared = (
+        resolve_part(owner, part, block.config, block.layer)
+        for part in (moe.router, moe.experts, moe.shared)
+    )
+    wrong = []
+    held = dict(block.module.named_parameters())
+    if isinstance(router, MlpRouter):
+        rows = held[f"{router.out.name}.weight"].shape[0]
+        if rows != experts.count + experts.null_count:
+            wrong.append(f"{block.path}: the router has {rows} rows")
+        if (router.state_scale in held) != (block.layer > 0):
+            wrong.append(f"{block.path}: {router.state_scale} is absent or there")
+    elif shared is None or shared.combine != "weighted":
+        plain = router.by_score if isinstance(router, HashRouter) else router
+        rows = held[f"{plain.linear.name}.weight"].shape[int(plain.linear.transposed)]
+        if rows != experts.count + experts.null_count:
+            wrong.append(f"{block.path}: the router has {rows} rows")
+    outside = _find_outside(model, block)
+    if (outside is not None) != (shared is not None and shared.outside):
+        wrong.append(f"{block.path}: beside it stands {outside}")
+    elif outside is not None:
+        holder, name = outside
+        hidden = draw_tokens()[0][0]
+        with torch.no_grad():
+            wanted = holder.get_submodule(name)(hidden)
+            found = compute_shared(holder, shared, experts, hidden)
+        if shared.name != name or not _measure(found, wanted) < TOLERANCE:
+            wrong.append(f"{block.path}: {shared.name} beside it computes something else")
+    return wrong
+
+
+def _find_outside(model: Any, block: Block) -> tuple[Any, str] | None:
+    """The layer and the name of an MLP that stands in it beside the block, if there is one."""
+    is_layer = isinstance(getattr(block.module, "self_attn", None), torch.nn.Module)
+    holder = block.module if is_layer else model.get_submodule(block.path.rpartition(".")[0])
+    for name, child in holder.named_children():
+        if name.endswith("mlp") and child is not block.module and hasattr(child, "forward"):
+            linears = [m for m in child.modules() if isinstance(m, torch.nn.Linear)]
+            if sum(m.weight.numel() for m in linears) and not isinstance(
+                child, torch.nn.ModuleList
+            ):
+                return holder, name
+    return None
+
+
 def _measure(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).norm() / wanted.norm().clamp(min=1e-3))
-
-
-def check_router_dtype(spec: ModelSpec, moe: MoESpec, variant: str = "{}") -> list[str]:
-    """In bfloat16, the weights are those of the router's own arithmetic, and of no other."""
-    model: Any = build(spec.model_type, variant)
-    plain = isinstance(moe.router, (Router, HashRouter))
-    if OLD or not plain or next(model.parameters()).is_meta or spec.model_type in NO_DTYPE:
-        return []
-    blocks = [b for b in list_own_blocks(spec, moe, variant) if not is_vision(b)]
-    if not blocks:
-        return ["no block"]
-    block = blocks[-1]
-    owner = find_text_spec(spec, block.config)
-    router = resolve_part(owner, moe.router, block.config, block.layer)
-    shared: SharedExpert | None = resolve_part(owner, moe.shared, block.config, block.layer)
-    router = router.by_score if isinstance(router, HashRouter) else router
-    rows = shared.count if shared is not None and shared.combine == "weighted" else 0
-    on_sum = router.scale_on == "sum"
-    unscaled = dataclasses.replace(router, scale=1.0) if on_sum else router
-    index, weights, module = run_router(block, torch.bfloat16)
-    hidden = draw_tokens(torch.bfloat16)[0][0]
-    errors = {}
-    for math in ("float32", "scores", "model"):
-        with torch.no_grad():
-            i, w, _ = route(module, unscaled, hidden, rows, math=math)
-        errors[math] = _distance(index, weights, i, w.to(weights.dtype))
-    if errors[router.math] > min(errors.values()) or errors[router.math] > 1e-2:
-        return [f"math is {router.math}, errors are {errors}"]
-    return []
-
-
-_KEPT = "the router's weight stays in float32 whatever the model's dtype is"
-NO_DTYPE: dict[str, str] = {
-    **dict.fromkeys(("inkling2", "inkling2_text"), _KEPT),
-    **dict.fromkeys(("inkling2_loop", "inkling2_loop_text"), _KEPT),
-    "jetmoe": "experts stand in the block itself, and get no weights",
-    **dict.fromkeys(("llama4", "llama4_text"), "weights multiply the experts' inputs"),
-}
-
-
-def _distance(index: Tensor, weights: Tensor, other: Tensor, others: Tensor) -> float:
-    """How far two choices lie apart as dense weights over experts."""
-    size = int(max(index.max(), other.max())) + 1
-    dense = torch.zeros(len(index), size).scatter_(1, index, weights.float())
-    return float((dense - torch.zeros_like(dense).scatter_(1, other, others.float())).abs().mean())

@@ -18,7 +18,7 @@ from assay.spec import (
     observed_expert_layout,
 )
 from assay.spec.moe import MoESpec
-from tests.registry.arithmetic_check import check_arithmetic, check_router_dtype
+from tests.registry.arithmetic_check import check_arithmetic
 from tests.registry.blocks import MOE_TYPES, find_moe_blocks, is_vision, list_own_blocks
 from tests.registry.export_check import check_export
 from tests.registry.files_check import check_files
@@ -30,6 +30,7 @@ from tests.registry.identity_check import (
 )
 from tests.registry.interpret import find_declared_layout, find_declared_release
 from tests.registry.names_check import check_consistent_names, check_keys, check_presence
+from tests.registry.source_check import check_source
 from tests.registry.tiny import build, make_config
 from tests.registry.unread_check import check_unread
 from tests.registry.variants import check_variants
@@ -93,10 +94,6 @@ def check_blocks(spec: ModelSpec, moe: MoESpec) -> list[str]:
 
 # A name that a smaller part doesn't show: it is seen in the type named here.
 SHOWN_BY = {
-    (thinker, "Qwen3OmniMoeTalkerTextSparseMoeBlock"): "qwen3_omni_moe_talker_text"
-    for thinker in ("qwen3_omni_moe_text", "qwen3_omni_moe_thinker")
-} | {
-    ("dots3_note_text", "Dots3NoteVisionMoE"): "dots3_note's vision tower, dense by default",
     ("dots3_note", "Dots3NoteVisionMoE"): "a vision tower with experts, dense by default",
 }
 
@@ -205,33 +202,47 @@ def check_sparse_layers(spec: ModelSpec, moe: MoESpec) -> list[str]:
     found = moe.sparse_layers.find(values, count)
     if found != wanted:
         wrong.append(f"layers {found}, not {wanted}")
-    if moe.sparse_layers.types_key is not None:
-        if moe.sparse_layers.types_key not in values:
-            wrong.append(f"no config key {moe.sparse_layers.types_key}")
-        wrong += _check_without_list(spec, moe)
-    return wrong
+    for key in (moe.sparse_layers.types_key, moe.sparse_layers.listed_key):
+        if key is not None and key not in values:
+            wrong.append(f"no config key {key}")
+    return wrong + _check_without_list(spec, moe)
+
+
+# Keys by which a class makes its list of layers, where a file has none; and the lists' keys.
+_LIST_FACTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"first_k_dense_replace": 2},
+    {"num_dense_layers": 2},
+    {"interleave_moe_layer_step": 3},
+)
+_LISTS = ("mlp_layer_types", "layers_block_type", "moe_layers")
 
 
 def _check_without_list(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """Files may lack the list of types; the class then derives it, and so must the spec."""
-    rule = moe.sparse_layers
-    assert rule.types_key is not None
-    wrong = []
-    keys = {rule.first_dense_key: 2} if rule.first_dense_key else {}
-    for facts in ({}, keys):
-        plain = make_config(spec.model_type).get_text_config()
-        cls = type(plain)
+    """Files may lack the list of layers; the class then derives it, and so must the spec.
+
+    Where the class has none of its own, no number stands in for it.
+    """
+    rule, wrong = moe.sparse_layers, []
+    cls = type(make_config(spec.model_type).get_text_config())
+    for facts in _LIST_FACTS:
         try:
             config = cls(num_hidden_layers=6, **facts).to_dict()
         except Exception:  # noqa: BLE001  (a class that can't be built from so little)
             continue
-        listed = config.get(rule.types_key)
-        if not listed or len(listed) != 6:
+        key = next((key for key in _LISTS if key in config), None)
+        if key is None:
             continue
-        said = tuple(i for i, name in enumerate(listed) if name in rule.types)
-        file = {key: value for key, value in config.items() if key != rule.types_key} | facts
-        if rule.types == ("sparse",) and rule.find(file, 6) != said:
-            wrong.append(f"without {rule.types_key}: {rule.find(file, 6)}, not {said}")
+        listed = config[key]
+        if key == "moe_layers":
+            said = tuple(listed)
+        elif listed and len(listed) == 6:
+            said = tuple(i for i, name in enumerate(listed) if name in rule.types)
+        else:
+            said = tuple(range(6))
+        file = {name: value for name, value in config.items() if name != key} | facts
+        if key in (rule.types_key, rule.listed_key) and rule.find(file, 6) != said:
+            wrong.append(f"without {key}, {facts}: {rule.find(file, 6)}, not {said}")
     return wrong
 
 
@@ -254,6 +265,6 @@ CHECKS: tuple[Callable[[ModelSpec, MoESpec], list[str]], ...] = (
     check_defaults,
     check_files,
     check_arithmetic,
-    check_router_dtype,
+    check_source,
     check_variants,
 )

@@ -25,6 +25,7 @@ _UNORDERED = (
     "renames", "types", "weight_plus_one_norm_names",
 )  # fmt: skip
 _CONFIG_FIELDS = ("defaults", "aliases")
+_PROSE = ("unsupported",)  # a reason in words
 Change = tuple[str, str, Any]  # path below the value, kind of change, the value instead
 
 
@@ -64,6 +65,10 @@ def list_fact_mutants(spec: ModelSpec) -> list[FactMutant]:
 def _change_field(cls: type, part: Any, name: str) -> Iterator[Change]:
     """Every change of one field of a fact sheet, paths beginning with its name."""
     value = getattr(part, name)
+    if name in _PROSE:
+        if value is not None:
+            yield name, "dropped", None
+        return
     field = next(field for field in dataclasses.fields(cls) if field.name == name)
     choices = _find_choices(typing.get_type_hints(cls)[name])
     for path, kind, other in _change(value, choices, ordered=name not in _UNORDERED):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import json
+import re
 from typing import Any
 
 from packaging.version import Version
@@ -79,14 +81,56 @@ def _list_names(mapping: str, model_type: str) -> set[str]:
     return {names} if isinstance(names, str) else set(names)
 
 
+# As transformers' AutoConfig does.
+BECOMES = {"mistral": (("layer_types", "ministral"),)}
+
+
 def check_text_part(spec: ModelSpec) -> list[str]:
-    """A model around a text decoder has the same experts as that decoder's own type."""
+    """A model around a text decoder has the same experts as that decoder's own type.
+
+    Its block names may be more: those of its other parts, then all of them.
+    """
+    wrong = []
+    if spec.becomes != BECOMES.get(spec.model_type, ()):
+        wrong.append(f"becomes {spec.becomes}")
     texts = list_text_types(spec.model_type)
-    return [
-        f"moe_spec isn't that of {name}"
-        for name in texts
-        if has_spec(name) and get_spec(name).moe_spec != spec.moe_spec
-    ]
+    for name in (name for name in texts if has_spec(name)):
+        theirs, own = get_spec(name).moe_spec, spec.moe_spec
+        if theirs is None or own is None:
+            wrong += [] if theirs is own else [f"moe_spec isn't that of {name}"]
+            continue
+        more = set(own.block_names) - set(theirs.block_names)
+        if dataclasses.replace(own, block_names=theirs.block_names) != theirs:
+            wrong.append(f"moe_spec isn't that of {name}")
+        if (own.block_names != theirs.block_names) and more != _list_other_blocks(spec) - set(
+            theirs.block_names
+        ):
+            wrong.append(f"beside the text's, its blocks are {sorted(more)}")
+    part = spec.text_part
+    if part is not None and has_type(spec.model_type):
+        default: Any = find_default(spec.model_type)
+        inner = getattr(default, part.config_key, None)
+        if getattr(inner, "model_type", None) != part.model_type:
+            wrong.append(f"{part.config_key} isn't a {part.model_type}")
+    is_whole = any(has_spec(n) and get_spec(n).decoder_spec is not None for n in texts)
+    if part is None and spec.decoder_spec is None and is_whole:
+        wrong.append("it says nothing of its text decoder")
+    return wrong
+
+
+def _list_other_blocks(spec: ModelSpec) -> set[str]:
+    """The classes of the modeling file that call themselves a mixture of experts."""
+    return {
+        name
+        for name, value in vars(_find_modeling(spec.model_type)).items()
+        if isinstance(value, type) and re.search(r"(?:SparseMoeBlock|MoE)$", name)
+    }
+
+
+def find_default(model_type: str) -> Any:
+    """The config of a type, all by default."""
+    cls: Any = CONFIGS[model_type] if model_type in CONFIGS else find_config_class(model_type)
+    return cls()
 
 
 @functools.cache

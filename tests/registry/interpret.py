@@ -34,6 +34,7 @@ __all__ = [
     "ExpertMatrices",
     "compute_block",
     "compute_experts",
+    "compute_shared",
     "find_declared_layout",
     "find_declared_release",
     "resolve_part",
@@ -78,11 +79,14 @@ def _linear(block: nn.Module, linear: Any, x: Tensor) -> Tensor:
 
 
 def _norm(block: nn.Module, norm: Norm, x: Tensor, *, scale_first: bool = False) -> Tensor:
+    """In float32 inside, in x's dtype outside, as transformers' norms."""
     assert norm.kind == "rms" and norm.scope == "hidden" and not norm.bias
-    weight = _tensor(block, norm.name) + norm.offset if norm.name else torch.ones(1)
+    weight = _tensor(block, norm.name).float() + norm.offset if norm.name else torch.ones(1)
+    inner = x.float()
     if scale_first:
-        x, weight = x * weight, torch.ones(1)
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps) * weight
+        inner, weight = inner * weight, torch.ones(1)
+    out = inner * torch.rsqrt(inner.pow(2).mean(-1, keepdim=True) + norm.eps) * weight
+    return out.to(x.dtype)
 
 
 def _score(logits: Tensor, kind: str) -> Tensor:
@@ -291,9 +295,14 @@ def compute_experts(block: nn.Module, moe: MoESpec, experts: Experts, x: Tensor)
     return torch.stack(outputs)
 
 
-def _shared_output(
-    block: nn.Module, shared: SharedExpert, experts: Experts, x: Tensor, weights: Tensor | None
+def compute_shared(
+    block: nn.Module,
+    shared: SharedExpert,
+    experts: Experts,
+    x: Tensor,
+    weights: Tensor | None = None,
 ) -> Tensor:
+    """The shared expert's output [tokens, hidden]; weights: the router's, where it has any."""
     module = block.get_submodule(shared.name)
     held = {name.removesuffix(".weight"): p for name, p in module.named_parameters()}
     activation = shared.activation or experts.activation
@@ -310,14 +319,15 @@ def _shared_output(
             )
             for n in range(shared.count)
         )
+    down = held["output_linear" if "output_linear" in held else "down_proj"]
     if shared.packed:
-        both = held["gate_up_proj"]
+        both = held["input_linear" if "input_linear" in held else "gate_up_proj"]
         first = [both[: shared.width], both[shared.width :]]
     else:
         first = [held[name] for name in ("gate_proj", "up_proj") if name in held]
     assert len(first) == 1 + shared.gated
-    assert held["down_proj"].shape[1] == shared.width
-    out = _mlp(activation, shared.gated, first, held["down_proj"], x)
+    assert down.shape[1] == shared.width
+    out = _mlp(activation, shared.gated, first, down, x)
     if shared.gate is not None:
         out = out * torch.sigmoid(_linear(block, shared.gate, x))
     return out
@@ -375,7 +385,7 @@ def compute_block(
     if experts.latent is not None:
         out = _linear(block, experts.latent.up, out)
     if shared is not None and not shared.outside:
-        out = out + _shared_output(block, shared, experts, x, shared_weights)
+        out = out + compute_shared(block, shared, experts, x, shared_weights)
         if shared.combine == "mean":
             out = out / 2
     if moe.output_norm is not None:

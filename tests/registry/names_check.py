@@ -8,10 +8,11 @@ from typing import Any
 
 from packaging.version import Version
 
-from assay.spec import ExpertFiles, ModelSpec
+from assay.spec import ExpertFiles, ModelConfig, ModelSpec
 from assay.spec.markers import Key, Marker
 from assay.spec.moe import MoESpec
-from tests.registry.blocks import MOE_TYPES
+from assay.spec.resolve import Context
+from tests.registry.blocks import MOE_TYPES, list_own_blocks
 from tests.registry.identity_check import list_config_keys
 from tests.registry.tiny import OLD
 
@@ -22,6 +23,8 @@ GROUPED = (
     "deepseek_v3", "gemma4", "gemma4_text", "mixtral", "nemotron_h", "qwen2_moe", "qwen3_moe",
     "qwen3_next",
 )  # fmt: skip
+# Types of transformers whose published checkpoints come with code of their own too.
+ALSO_REMOTE = ("nemotron_h",)
 PER_EXPERT = ("iterable", "by_projection")
 OF_FUSED = ("gate_proj", "up_proj")  # what engines call the halves of a packed tensor
 # Not gate, up, down: as the class that splits the tensors has them.
@@ -52,6 +55,10 @@ def check_consistent_names(spec: ModelSpec, moe: MoESpec) -> list[str]:
             wrong.append(f"a layout's has_bias is {layout.has_bias}")
         if layout.has_gate != moe.experts.gated:
             wrong.append(f"a layout's has_gate is {layout.has_gate}")
+    if (moe.layouts[0][0] == "remote_code") != (spec.model_type in ALSO_REMOTE):
+        wrong.append(f"the first layout is {moe.layouts[0][0]}'s")
+    elif moe.layouts[0][0] == "remote_code" and moe.layout != moe.files[0].layout:
+        wrong.append(f"the remote code's layout isn't {moe.files[0].layout}")
     if moe.layout.kind not in PER_EXPERT:
         wanted = OF_FUSED if moe.layout.has_gate else None
         return wrong + ([] if moe.gate_up_pair == wanted else [f"the pair is {moe.gate_up_pair}"])
@@ -68,13 +75,10 @@ def _check_per_expert(spec: ModelSpec, moe: MoESpec) -> list[str]:
         wrong.append(f"the pair is {moe.gate_up_pair}, files have {first}")
     if moe.expert_linear_names != OTHER_ORDER.get(spec.model_type, (*first, down)):
         wrong.append(f"names are {moe.expert_linear_names}, files have {(*first, down)}")
-    if moe.layouts[0][0] == "split":
-        wanted = dataclasses.replace(form.layout, kind="by_projection")
-    elif moe.layouts[0][0] == "remote_code":
-        wanted = form.layout
-    else:  # an installed release shows it
-        return wrong
-    return wrong if moe.layout == wanted else [*wrong, f"the layout isn't {wanted}"]
+    # What is split is no module of an installed release, which would show how it lies.
+    wanted = dataclasses.replace(form.layout, kind="by_projection")
+    is_split = moe.layouts[0][0] == "split"
+    return [*wrong, f"the layout isn't {wanted}"] if is_split and moe.layout != wanted else wrong
 
 
 def _list_last(form: ExpertFiles) -> list[str]:
@@ -83,12 +87,31 @@ def _list_last(form: ExpertFiles) -> list[str]:
 
 
 def check_keys(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """Every key that a fact reads has a default, where the config class has the key."""
+    """Every key that a fact or its rule reads has a default, where the config class has the key."""
     if OLD or spec.config_spec is None:
         return []
     known = list_config_keys(spec.model_type)
     said = spec.config_spec.defaults.keys() | spec.config_spec.aliases.keys()
-    return [f"{key} has no default" for key in list_keys(moe) if key in known and key not in said]
+    read = {*list_keys(moe), *_list_read(spec, moe)}
+    return [f"{key} has no default" for key in sorted(read & known - said)]
+
+
+def _list_read(spec: ModelSpec, moe: MoESpec) -> set[str]:
+    """The keys that rules read in the tiny instance's config, by whatever name."""
+    read: set[str] = set()
+
+    class Watched(ModelConfig):
+        def get(self, name: str, *default: Any) -> Any:
+            read.add(name)
+            return super().get(name, *default)
+
+    parts = (moe.router, moe.experts, moe.shared, moe.second_experts)
+    for block in list_own_blocks(spec, moe):
+        values = block.config.to_dict()
+        assert spec.config_spec is not None
+        config = Watched(values, spec.config_spec, where=spec.model_type)
+        Context(config, block.layer).resolve(parts)
+    return read
 
 
 def list_keys(part: Any) -> list[str]:

@@ -53,7 +53,9 @@ _HOLDS: tuple[tuple[type, Callable[[Any], bool], str], ...] = (
     (
         Router,
         lambda r: (
-            r.groups is None or r.choice_bias is not None or r.groups.masked == RouterGroups.masked
+            not isinstance(r.groups, RouterGroups)
+            or r.choice_bias is not None
+            or r.groups.masked == RouterGroups.masked
         ),
         "scores are above 0: without a bias, the scores of the groups left out don't matter",
     ),

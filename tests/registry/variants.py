@@ -12,9 +12,10 @@ from typing import Any
 
 from assay.spec import ModelSpec, get_specs
 from assay.spec.moe import MoESpec
-from tests.registry.arithmetic_check import check_arithmetic, check_router_dtype
+from tests.registry.arithmetic_check import check_arithmetic
 from tests.registry.blocks import is_vision, list_own_blocks
 from tests.registry.names_check import list_keys
+from tests.registry.router_check import check_router
 from tests.registry.tiny import FACTS, build, make_config
 
 __all__ = ["check_variants", "list_variants"]
@@ -114,7 +115,7 @@ def _is_buildable(model_type: str, variant: str) -> bool:
 
 
 def check_variants(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """Layers, arithmetic and dtype in every variant."""
+    """Layers and arithmetic in every variant, and the router's in all of them together."""
     wrong = []
     for variant in list_variants(spec.model_type):
         blocks = [b for b in list_own_blocks(spec, moe, variant) if not is_vision(b)]
@@ -126,5 +127,4 @@ def check_variants(spec: ModelSpec, moe: MoESpec) -> list[str]:
             wrong.append(f"{variant}: layers {said}, not {layers}")
         if blocks:
             wrong += [f"{variant}: {text}" for text in check_arithmetic(spec, moe, variant)]
-            wrong += [f"{variant}: {text}" for text in check_router_dtype(spec, moe, variant)]
-    return wrong
+    return wrong + check_router(spec, moe, list_variants(spec.model_type))

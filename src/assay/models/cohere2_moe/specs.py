@@ -55,11 +55,14 @@ register(
                 score=key("expert_selection_fn"),
                 order="choose_first",
                 normalize=when(key("norm_topk_prob"), "sum", "none"),
+                math="model",
             ),
             experts=experts("num_experts", "intermediate_size"),
             files=per_expert_or_fused(),
             shared=rule(_shared),
-            sparse_layers=SparseLayers(types_key="mlp_layer_types"),
+            sparse_layers=SparseLayers(
+                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace"
+            ),
         ),
     )
 )

@@ -21,7 +21,7 @@ __all__ = ["DOTS3_NOTE_MOE"]
 
 
 DOTS3_NOTE_MOE = MoESpec(
-    block_names=("Dots3NoteTextMoE", "Dots3NoteVisionMoE"),
+    block_names=("Dots3NoteTextMoE",),
     expert_linear_names=FUSED_NAMES,
     gate_up_pair=GATE_UP,
     layouts=ONLY_FUSED,

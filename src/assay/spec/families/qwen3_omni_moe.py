@@ -20,7 +20,7 @@ __all__ = ["QWEN3_OMNI_MOE_MOE"]
 
 
 QWEN3_OMNI_MOE_MOE = MoESpec(
-    block_names=("Qwen3OmniMoeThinkerTextSparseMoeBlock", "Qwen3OmniMoeTalkerTextSparseMoeBlock"),
+    block_names=("Qwen3OmniMoeThinkerTextSparseMoeBlock",),
     expert_linear_names=LLAMA_NAMES,
     gate_up_pair=GATE_UP,
     layouts=ITERABLE_THEN_FUSED,

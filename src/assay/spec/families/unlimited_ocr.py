@@ -39,5 +39,7 @@ UNLIMITED_OCR_MOE = MoESpec(
     experts=experts("n_routed_experts"),
     files=per_expert_or_fused(),
     shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
-    sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=1),
+    sparse_layers=SparseLayers(
+        types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=1
+    ),
 )
