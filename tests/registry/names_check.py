@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from assay.spec import ExpertFiles, ModelConfig, ModelSpec
+from assay.spec import ExpertFiles, ModelConfig, ModelSpec, get_specs
 from assay.spec.markers import Key, Marker
 from assay.spec.moe import MoESpec
 from assay.spec.resolve import Context
@@ -46,8 +46,14 @@ def check_consistent_names(spec: ModelSpec, moe: MoESpec) -> list[str]:
     """Layouts, names and the pair of gate and up agree with each other and with files."""
     wrong = []
     releases = [since for since, _ in moe.layouts if since[0].isdigit()]
-    if not releases or releases[0] != spec.min_transformers_version:
-        wrong.append(f"the first layout's release isn't {spec.min_transformers_version}")
+    others = [s for s in get_specs() if s.moe_spec is not None and _share_a_name(moe, s.moe_spec)]
+    first = min((s.min_transformers_version for s in (spec, *others)), key=Version)
+    if not releases or releases[0] != first:
+        wrong.append(f"the first layout's release isn't {first}")
+    for other in (s.moe_spec for s in others):
+        facts = ("expert_linear_names", "gate_up_pair", "layouts", "unsupported")
+        if any(getattr(other, name) != getattr(moe, name) for name in facts):
+            wrong.append("another type of the same block has other facts")
     if releases != sorted(set(releases), key=Version):
         wrong.append(f"releases aren't in order: {releases}")
     for _, layout in moe.layouts:
@@ -63,6 +69,10 @@ def check_consistent_names(spec: ModelSpec, moe: MoESpec) -> list[str]:
         wanted = OF_FUSED if moe.layout.has_gate else None
         return wrong + ([] if moe.gate_up_pair == wanted else [f"the pair is {moe.gate_up_pair}"])
     return wrong + _check_per_expert(spec, moe)
+
+
+def _share_a_name(moe: MoESpec, other: MoESpec) -> bool:
+    return not {*moe.block_names}.isdisjoint(other.block_names)
 
 
 def _check_per_expert(spec: ModelSpec, moe: MoESpec) -> list[str]:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from assay.spec import ConfigSpec, ModelSpec, register
 from assay.spec.families.deepseek_v3 import DEEPSEEK_V3_MOE
-from assay.spec.moe_patterns import FUSED_NAMES, ONLY_FUSED
 
 register(
     ModelSpec(
@@ -32,10 +29,6 @@ register(
                 "num_shared_experts": "n_shared_experts",
             },
         ),
-        moe_spec=dataclasses.replace(
-            DEEPSEEK_V3_MOE,
-            expert_linear_names=FUSED_NAMES,
-            layouts=ONLY_FUSED,
-        ),
+        moe_spec=DEEPSEEK_V3_MOE,
     )
 )

@@ -6,7 +6,7 @@ import dataclasses
 
 from assay.spec import ConfigSpec, ModelSpec, register
 from assay.spec.families.glm4_moe import GLM4_MOE_MOE
-from assay.spec.moe_patterns import FUSED_NAMES, ONLY_FUSED, fused_files, per_expert_files
+from assay.spec.moe_patterns import fused_files, per_expert_files
 
 register(
     ModelSpec(
@@ -34,8 +34,6 @@ register(
         ),
         moe_spec=dataclasses.replace(
             GLM4_MOE_MOE,
-            expert_linear_names=FUSED_NAMES,
-            layouts=ONLY_FUSED,
             files=(
                 per_expert_files(
                     renames=(("mlp.gate.e_score_correction_bias", "mlp.gate.expert_bias"),)
