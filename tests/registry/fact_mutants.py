@@ -16,6 +16,7 @@ from typing import Any, Literal
 from assay.spec import ModelSpec, get_specs
 from assay.spec.config import ConfigSpec
 from assay.spec.markers import Derived, Key, Marker, OrElse, When
+from assay.spec.moe import MoESpec
 from tests.registry.facts import SECTIONS, is_part
 
 __all__ = ["FactMutant", "list_fact_mutants"]
@@ -54,9 +55,10 @@ def list_fact_mutants(spec: ModelSpec) -> list[FactMutant]:
     for name in SECTIONS[1:]:
         if name == "config_spec" and spec.moe_spec is None:
             continue
-        if name == "moe_spec" and _is_shared(spec):
-            continue  # changed as its text decoder's
-        for path, kind, value in _change_field(ModelSpec, spec, name):
+        changes = _change_field(ModelSpec, spec, name)
+        if name == "moe_spec" and _is_shared(spec):  # changed as its text decoder's
+            changes = _change_own_names(spec)
+        for path, kind, value in changes:
             changed = dataclasses.replace(spec, **{name: value})
             if changed not in seen:
                 seen.append(changed)
@@ -66,10 +68,26 @@ def list_fact_mutants(spec: ModelSpec) -> list[FactMutant]:
 
 
 def _is_shared(spec: ModelSpec) -> bool:
-    """Whether the section is that of another type with a config of its own."""
-    return spec.config_spec is None and any(
-        other.moe_spec is spec.moe_spec and other.config_spec is not None for other in get_specs()
+    """Whether the section is that of another type with a config of its own, but for block names."""
+    own = spec.moe_spec
+    return (
+        own is not None
+        and spec.config_spec is None
+        and any(
+            dataclasses.replace(other.moe_spec, block_names=own.block_names) == own
+            for other in get_specs()
+            if other.moe_spec is not None and other.config_spec is not None
+        )
     )
+
+
+def _change_own_names(spec: ModelSpec) -> Iterator[Change]:
+    """Changes of the block names that a model has beside its text decoder's."""
+    moe = spec.moe_spec
+    assert moe is not None
+    if len(moe.block_names) > 1:
+        for path, kind, value in _change_field(MoESpec, moe, "block_names"):
+            yield f"moe_spec.{path}", kind, dataclasses.replace(moe, block_names=value)
 
 
 def _change_field(cls: type, part: Any, name: str) -> Iterator[Change]:

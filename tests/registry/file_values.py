@@ -15,16 +15,29 @@ from tests.registry.identity_check import find_text_spec
 from tests.registry.interpret import resolve_part, split_experts, split_rows
 from tests.registry.tiny import OLD
 
-__all__ = ["check_form", "check_renames", "check_values"]
+__all__ = ["check_form", "check_renames", "check_table", "check_values"]
 
 Values = Mapping[str, Tensor]
 
+# Types whose files come from a model that can't be built here: transformers' own table of names.
+SHOWN_BY_TABLE = {"inkling_text": "inkling_mm_model"}
+
 # Types whose text decoder alone is saved under other names than the whole model of the hub.
-SHOWN_BY_WHOLE = {"mistral_large4_text": "mistral_large4"}
+SHOWN_BY_WHOLE = {
+    "ernie4_5_vl_moe_text": "ernie4_5_vl_moe",
+    "minimax_m3_vl_text": "minimax_m3_vl",
+    "mistral_large4_text": "mistral_large4",
+    "step3p5": "step3p7",
+}
 
 
 def check_form(moe: MoESpec, form: ExpertFiles) -> list[str]:
-    """A form's layout is the one that its names show."""
+    """A form's layout is the one that its names show, and the second experts' form's too."""
+    second = [] if form.second is None else check_form(moe, form.second)
+    return second + _check_layout(moe, form)
+
+
+def _check_layout(moe: MoESpec, form: ExpertFiles) -> list[str]:
     names, layout = (*form.gate_up, form.down), form.layout
     each = {"{expert}" in name for name in names}
     last = {name.removesuffix(".weight").endswith("{expert}") for name in names}
@@ -172,3 +185,22 @@ def _holds(values: Values, name: str, wanted: Tensor) -> bool:
     shown = [form for held in found for form in (held, held.T, *(held if held.ndim == 2 else ()))]
     flat = wanted.flatten()
     return any(one.numel() == flat.numel() and torch.equal(one.flatten(), flat) for one in shown)
+
+
+def check_table(spec: ModelSpec, form: ExpertFiles) -> list[str]:
+    """Renames and the order of packed rows, as transformers' table for loading files says them."""
+    if OLD or spec.model_type not in SHOWN_BY_TABLE or "gate_up_proj" in form.gate_up[0]:
+        return []
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+    table = get_checkpoint_conversion_mapping(SHOWN_BY_TABLE[spec.model_type]) or ()
+    known = {(entry.source_patterns[0], entry.target_patterns[0]) for entry in table}
+    wrong = [f"the table doesn't rename {p}" for p in form.renames if (p[1], p[0]) not in known]
+    in_block = {pair for pair in known if pair[0].startswith("mlp.gate.")}
+    wrong += [f"no rename for {p}" for p in in_block if (p[1], p[0]) not in form.renames]
+    for entry in table:
+        if entry.source_patterns[0] == form.gate_up[0]:
+            kinds = {type(step).__name__ for step in entry.operations}
+            if ("Interleave" in kinds) == form.layout.is_concatenated:
+                wrong.append(f"is_concatenated is {form.layout.is_concatenated}")
+    return wrong

@@ -23,6 +23,7 @@ from tests.registry.file_values import (
     SHOWN_BY_WHOLE,
     check_form,
     check_renames,
+    check_table,
     check_values,
 )
 from tests.registry.published import PUBLISHED, find_projection
@@ -108,7 +109,7 @@ def check_files(spec: ModelSpec, moe: MoESpec) -> list[str]:
         lists = _list_published(spec)
         if all(shown) and not OLD and all(_check_published(alone, name) for name in lists):
             wrong.append(f"form {number} is neither saved nor held: {shown}")
-        found = [f"form {number}: {text}" for text in check_form(moe, form)]
+        found = [*check_form(moe, form), *check_table(spec, form)]
         for problem, tensors in zip(shown, (values, parameters), strict=True):
             if not problem and tensors:
                 is_saved = tensors is values

@@ -31,19 +31,21 @@ def find_killer(mutant: FactMutant) -> str | None:
         )
     if mutant.spec.modeling_source == "remote_code":
         return next(iter(check_expected(mutant.spec)), None)
-    with _registered_everywhere(mutant.spec):
-        return next(check_spec_lazily(mutant.spec), None)
+    with _registered_everywhere(mutant.spec) as others:
+        specs = (mutant.spec, *(get_spec(name) for name in others))
+        return next((text for spec in specs for text in check_spec_lazily(spec)), None)
 
 
 @contextlib.contextmanager
-def _registered_everywhere(changed: ModelSpec) -> Iterator[None]:
-    """Let every type that shares a changed field of the MoE section have it too."""
+def _registered_everywhere(changed: ModelSpec) -> Iterator[list[str]]:
+    """Let every type that shares a changed field of the MoE section have it too: those types."""
     before, after = get_spec(changed.model_type).moe_spec, changed.moe_spec
     with contextlib.ExitStack() as stack:
         stack.enter_context(registered(changed))
         if before is None or after is None or before is after:
-            yield
+            yield []
             return
+        others = []
         names = [
             field.name
             for field in dataclasses.fields(before)
@@ -57,4 +59,5 @@ def _registered_everywhere(changed: ModelSpec) -> Iterator[None]:
             if shared and not {*moe.block_names}.isdisjoint(before.block_names):
                 moe = dataclasses.replace(moe, **shared)
                 stack.enter_context(registered(dataclasses.replace(other, moe_spec=moe)))
-        yield
+                others.append(other.model_type)
+        yield others

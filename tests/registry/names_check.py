@@ -96,18 +96,18 @@ def _list_last(form: ExpertFiles) -> list[str]:
     return [name.removesuffix(".weight").rpartition(".")[2] for name in (*form.gate_up, form.down)]
 
 
-def check_keys(spec: ModelSpec, moe: MoESpec) -> list[str]:
+def check_keys(spec: ModelSpec, moe: MoESpec, variants: tuple[str, ...] = ("{}",)) -> list[str]:
     """Every key that a fact or its rule reads has a default, where the config class has the key."""
     if OLD or spec.config_spec is None:
         return []
     known = list_config_keys(spec.model_type)
     said = spec.config_spec.defaults.keys() | spec.config_spec.aliases.keys()
-    read = {*list_keys(moe), *_list_read(spec, moe)}
+    read = {*list_keys(moe)}.union(*(_list_read(spec, moe, variant) for variant in variants))
     return [f"{key} has no default" for key in sorted(read & known - said)]
 
 
-def _list_read(spec: ModelSpec, moe: MoESpec) -> set[str]:
-    """The keys that rules read in the tiny instance's config, by whatever name."""
+def _list_read(spec: ModelSpec, moe: MoESpec, variant: str) -> set[str]:
+    """The keys that rules read in a tiny instance's config, by whatever name."""
     read: set[str] = set()
 
     class Watched(ModelConfig):
@@ -116,7 +116,7 @@ def _list_read(spec: ModelSpec, moe: MoESpec) -> set[str]:
             return super().get(name, *default)
 
     parts = (moe.router, moe.experts, moe.shared, moe.second_experts)
-    for block in list_own_blocks(spec, moe):
+    for block in list_own_blocks(spec, moe, variant):
         values = block.config.to_dict()
         assert spec.config_spec is not None
         config = Watched(values, spec.config_spec, where=spec.model_type)

@@ -66,6 +66,26 @@ _HOLDS: tuple[tuple[type, Callable[[Any], bool], str], ...] = (
         "a gate limited by tanh is a silu",
     ),
     (SharedExpert, lambda s: not s.outside or s.combine == "add", "what stands outside is added"),
+    (
+        SharedExpert,
+        lambda s: s.combine != "weighted" or (s.gated and not s.packed),
+        "shared experts with weights of their own are stacked, gate and up apart",
+    ),
+    (
+        Router,
+        lambda r: "sum_with_shared" not in _list_sides(r.normalize) or r.normalize_power == 1.0,
+        "a sum with the shared experts' is a sum",
+    ),
+    (
+        Router,
+        lambda r: not isinstance(r.normalize_power, OrElse) or r.normalize_power.second == 1.0,
+        "where the config has no power, nothing is normalised",
+    ),
+    (
+        MoESpec,
+        lambda m: m.output_norm is None or getattr(m.shared, "combine", "add") == "add",
+        "a norm makes a mean of a sum",
+    ),
     (Glu, lambda g: g.limit_as == "clamp" or g.gate_limit is not None, "no limit to apply"),
     (Glu, lambda g: g.alpha == 1.0 or g.activation == "silu", "alpha belongs to silu"),
     (ExpertLayout, lambda x: x.is_transposed is not None, "which side is the input isn't said"),
@@ -84,7 +104,7 @@ _HOLDS: tuple[tuple[type, Callable[[Any], bool], str], ...] = (
 
 def check_unread(spec: ModelSpec) -> list[str]:
     """Every part of the MoE and export sections by the rules above."""
-    wrong = []
+    wrong = _check_first_dense(spec)
     for part in (*_walk(spec.moe_spec), *_walk(spec.export_spec)):
         name = type(part).__name__
         defaults = {field.name: field.default for field in dataclasses.fields(part)}
@@ -95,6 +115,18 @@ def check_unread(spec: ModelSpec) -> list[str]:
         fitting = [(holds, why) for cls, holds, why in _HOLDS if type(part) is cls]
         wrong += [f"{name}: {why}" for holds, why in fitting if not holds(part)]
     return wrong
+
+
+def _check_first_dense(spec: ModelSpec) -> list[str]:
+    """The number is for files without the key; where the class has a default, that one counts."""
+    if spec.moe_spec is None or spec.config_spec is None:
+        return []
+    rule = spec.moe_spec.sparse_layers
+    default = spec.config_spec.defaults.get(rule.first_dense_key or "")
+    is_read = default is None
+    return (
+        [] if is_read or rule.first_dense == 0 else ["SparseLayers.first_dense: nothing reads it"]
+    )
 
 
 def _list_sides(value: Any) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from assay.spec import ModelSpec, get_specs
 from assay.spec.moe import MoESpec
 from tests.registry.arithmetic_check import check_arithmetic
 from tests.registry.blocks import is_vision, list_own_blocks
-from tests.registry.names_check import list_keys
+from tests.registry.names_check import check_keys, list_keys
 from tests.registry.router_check import check_router
 from tests.registry.tiny import FACTS, build, make_config
 
@@ -47,7 +47,7 @@ _OTHER: dict[str, tuple[dict[str, Any], ...]] = {
     "interleave_moe_layer_step": ({"moe_layers": None, "interleave_moe_layer_step": 2},),
     "moe_layers": ({"moe_layers": [0, 3]},),
     "moe_layer_interval": ({"moe_layer_interval": 2},),
-    "moe_layer_start_index": ({"moe_layer_start_index": 2},),
+    "moe_layer_start_index": ({"moe_layer_start_index": 2}, {"moe_layer_start_index": 0}),
     "moe_layer_end_index": ({"moe_layer_end_index": 2},),
     "expert_layer_offset": ({"expert_layer_period": 3, "expert_layer_offset": 2},),
     "mlp_layer_types": ({"mlp_layer_types": ["sparse", "dense"] * 2},),
@@ -116,8 +116,9 @@ def _is_buildable(model_type: str, variant: str) -> bool:
 
 def check_variants(spec: ModelSpec, moe: MoESpec) -> list[str]:
     """Layers and arithmetic in every variant, and the router's in all of them together."""
-    wrong = []
-    for variant in list_variants(spec.model_type):
+    variants = list_variants(spec.model_type)
+    wrong = check_keys(spec, moe, ("{}", *variants))
+    for variant in variants:
         blocks = [b for b in list_own_blocks(spec, moe, variant) if not is_vision(b)]
         config = build(spec.model_type, variant).config.get_text_config()  # type: ignore[union-attr, operator]
         count = getattr(config, "num_layers", None) or config.num_hidden_layers
@@ -127,4 +128,4 @@ def check_variants(spec: ModelSpec, moe: MoESpec) -> list[str]:
             wrong.append(f"{variant}: layers {said}, not {layers}")
         if blocks:
             wrong += [f"{variant}: {text}" for text in check_arithmetic(spec, moe, variant)]
-    return wrong + check_router(spec, moe, list_variants(spec.model_type))
+    return wrong + check_router(spec, moe, variants)

@@ -46,7 +46,7 @@ register(
             files=per_expert_or_fused(),
             shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
             sparse_layers=SparseLayers(
-                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=3
+                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace"
             ),
         ),
     )

@@ -51,7 +51,7 @@ register(
             ),
             shared=shared("shared_experts", times("moe_intermediate_size", "num_shared_experts")),
             sparse_layers=SparseLayers(
-                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=1
+                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace"
             ),
         ),
     )
