@@ -100,7 +100,9 @@ def check_text_part(spec: ModelSpec) -> list[str]:
         if theirs is None or own is None:
             wrong += [] if theirs is own else [f"moe_spec isn't that of {name}"]
             continue
-        more = set(own.block_names) - set(theirs.block_names)
+        more = {*own.block_names} - {*theirs.block_names}
+        if missing := {*theirs.block_names} - {*own.block_names}:
+            wrong.append(f"the text's blocks {sorted(missing)} are missing")
         if dataclasses.replace(own, block_names=theirs.block_names) != theirs:
             wrong.append(f"moe_spec isn't that of {name}")
         if spec.model_type in PARTS:

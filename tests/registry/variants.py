@@ -49,7 +49,10 @@ _OTHER: dict[str, tuple[dict[str, Any], ...]] = {
     "moe_layer_interval": ({"moe_layer_interval": 2},),
     "moe_layer_start_index": ({"moe_layer_start_index": 2}, {"moe_layer_start_index": 0}),
     "moe_layer_end_index": ({"moe_layer_end_index": 2},),
-    "expert_layer_offset": ({"expert_layer_period": 3, "expert_layer_offset": 2},),
+    "expert_layer_offset": (
+        {"expert_layer_period": 3, "expert_layer_offset": 2},
+        {"expert_layer_period": 2, "expert_layer_offset": 0},
+    ),
     "mlp_layer_types": ({"mlp_layer_types": ["sparse", "dense"] * 2},),
     "moe_renormalize": ({"moe_renormalize": False},),
     "hidden_act": ({"hidden_act": "relu"},),
