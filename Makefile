@@ -12,7 +12,7 @@ DEMO := demo/smollm2-int4
 JOBS ?= 2
 PIP := -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test lint unit old bench clean
+.PHONY: demo test lint unit old mutate bench clean
 
 $(VENV)/.ready: requirements/test.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -36,7 +36,7 @@ demo: $(VENV)/.ready $(SMOLLM2)
 	$(BIN)/assay verify $(DEMO) -r $(SMOLLM2) --report demo/report.html
 	$(BIN)/assay generate $(DEMO) "What is the capital of France?"
 
-test: lint unit old
+test: lint unit old mutate
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check src tests scripts benchmarks
@@ -51,6 +51,11 @@ unit: $(VENV)/.ready $(SMOLLM2)
 # The specs again, and the judge, on the older transformers.
 old: $(OLD)/.ready
 	OMP_NUM_THREADS=1 PYTHONPATH=src $(OLD)/bin/python -m pytest -n $(JOBS) --durations=5 -q tests/twins tests/specs tests/registry
+
+# Every fact of the registry wrong once: a check on one of the two releases must notice.
+mutate: $(VENV)/.ready $(OLD)/.ready
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(BIN)/python scripts/mutate_registry.py --jobs $(JOBS) --survivors .cache/survivors.json
+	OMP_NUM_THREADS=1 PYTHONPATH=src $(OLD)/bin/python scripts/mutate_registry.py --jobs $(JOBS) --only .cache/survivors.json
 
 bench: $(VENV)/.ready $(SMOLLM2)
 	$(BIN)/python benchmarks/quantize.py

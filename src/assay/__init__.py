@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from assay.pipeline import export
     from assay.runtime import bench, generate, tune
     from assay.spec import (
+        find_model_type,
         get_expert_linear_names,
         get_experts_list,
         get_spec,
         get_specs,
+        group_expert_tensors,
         is_moe,
         list_all_possible,
         match_moe_block,
@@ -41,11 +43,13 @@ __all__ = [
     "bench",
     "diagnose",
     "export",
+    "find_model_type",
     "generate",
     "get_expert_linear_names",
     "get_experts_list",
     "get_spec",
     "get_specs",
+    "group_expert_tensors",
     "is_moe",
     "list_all_possible",
     "match_moe_block",
@@ -57,10 +61,12 @@ __all__ = [
 ]
 
 _LOOK_UPS = (
+    "find_model_type",
     "get_expert_linear_names",
     "get_experts_list",
     "get_spec",
     "get_specs",
+    "group_expert_tensors",
     "is_moe",
     "list_all_possible",
     "match_moe_block",

@@ -6,16 +6,8 @@ scripts/mutate_registry.py asserts that a changed spec is noticed.
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
-
-import torch
-from packaging.version import Version
-from torch import Tensor
-from transformers.models.auto import configuration_auto
 
 from assay.spec import (
     ModelSpec,
@@ -25,89 +17,51 @@ from assay.spec import (
     match_moe_block,
     observed_expert_layout,
 )
-from assay.spec.experts import HashRouter, Router, SharedExpert
-from assay.spec.export_section import PqsFuseRule
 from assay.spec.moe import MoESpec
-from assay.spec.registry import get_spec, has_spec
-from tests.registry.blocks import (
-    MOE_TYPES,
-    Block,
-    draw_tokens,
-    find_moe_blocks,
-    run_block,
-    run_router,
-)
+from tests.registry.arithmetic_check import check_arithmetic
+from tests.registry.blocks import MOE_TYPES, find_moe_blocks, is_vision, list_own_blocks
+from tests.registry.export_check import check_export
 from tests.registry.files_check import check_files
-from tests.registry.interpret import (
-    compute_block,
-    find_declared_layout,
-    find_declared_release,
-    resolve_part,
-    route,
+from tests.registry.identity_check import (
+    check_architectures,
+    check_defaults,
+    check_release,
+    check_text_part,
 )
-from tests.registry.norms import find_weight_plus_one_norms
-from tests.registry.tiny import OLD, UNBUILT, VERSION, build, has_type, make_config
+from tests.registry.interpret import find_declared_layout, find_declared_release
+from tests.registry.names_check import check_consistent_names, check_presence
+from tests.registry.source_check import check_source
+from tests.registry.tiny import DENSE, build, build_dense, make_config
+from tests.registry.unread_check import check_unread
+from tests.registry.variants import check_variants
 
-__all__ = ["CHECKS", "NO_DTYPE", "OTHER_MODULE_NAMES", "VISION_BLOCKS", "check_spec"]
-
-TOLERANCE = 1e-5
-
-# Facts name modules as transformers 5 does; in 4.57 these types have other names.
-OTHER_MODULE_NAMES = (
-    {
-        "ernie4_5_moe": "moe_statics stands in the block, not in the gate",
-        "granitemoe": "the router is a module with a layer",
-        "granitemoehybrid": "the router is a module with a layer",
-        "granitemoeshared": "the router is a module with a layer",
-        "phimoe": "the router is called gate",
-    }
-    if OLD
-    else {}
-)
-# Blocks that run on image tokens alone: same layout, sizes of their own.
-VISION_BLOCKS = ("vision_moe", "vision_tower")
+__all__ = ["CHECKS", "SPEC_CHECKS", "check_spec", "check_spec_lazily"]
 
 
 def check_spec(spec: ModelSpec) -> list[str]:
     """Everything that is wrong with a spec, by every check that applies here."""
-    wrong = check_release(spec)
-    wrong += check_export(spec)
+    return list(check_spec_lazily(spec))
+
+
+def check_spec_lazily(spec: ModelSpec) -> Iterator[str]:
+    """The same, one after the other, so that the first is there before the others are looked for.
+
+    An error is something wrong too: a false fact may break anything.
+    """
+    for check in SPEC_CHECKS:
+        yield from _run(check, spec)
     if spec.moe_spec is not None and spec.model_type in MOE_TYPES:
-        for check in CHECKS:
-            wrong += [f"{check.__name__}: {text}" for text in check(spec, spec.moe_spec)]
-    return wrong
+        for moe_check in CHECKS:
+            yield from _run(moe_check, spec, spec.moe_spec)
 
 
-def check_release(spec: ModelSpec) -> list[str]:
-    """The type and its block classes exist from min_transformers_version on, and not before."""
-    if spec.modeling_source == "remote_code":
-        return [f"{spec.model_type} is no remote code"] if has_type(spec.model_type) else []
-    if not _is_part(spec.model_type):
-        there = has_type(spec.model_type)
-        since = Version(spec.min_transformers_version) <= VERSION
-        if there != since:
-            return [f"{spec.model_type}: there {there}, said to be there {since}"]
-    if spec.moe_spec is None or not has_type(spec.model_type):
-        return []
-    classes = _classes(spec.model_type)
-    return [f"no class {name}" for name in spec.moe_spec.block_names if name.lower() not in classes]
-
-
-def _is_part(model_type: str) -> bool:
-    """Config classes inside others, which no mapping names."""
-    return model_type not in configuration_auto.CONFIG_MAPPING
-
-
-def _classes(model_type: str) -> set[str]:
-    """Lower-case class names of the module that holds a type's model."""
-    block = find_moe_blocks(model_type)[0].module if model_type in MOE_TYPES else None
-    name = configuration_auto.model_type_to_module_name(model_type)
-    path = (
-        type(block).__module__
-        if block is not None
-        else f"transformers.models.{name}.modeling_{name}"
-    )
-    return {value.lower() for value in vars(importlib.import_module(path))}
+def _run(check: Callable[..., list[str]], *parts: Any) -> Iterator[str]:
+    try:
+        found = check(*parts)
+    except Exception as exc:  # noqa: BLE001  (whatever a false fact breaks)
+        found = [f"{type(exc).__name__} {exc}"]
+    for text in found:
+        yield f"{check.__name__}: {text}"
 
 
 def check_blocks(spec: ModelSpec, moe: MoESpec) -> list[str]:
@@ -130,6 +84,9 @@ def check_blocks(spec: ModelSpec, moe: MoESpec) -> list[str]:
         wrong.append(f"is_moe differs on {sorted(found ^ there)[:3]}")
     if named != there - _unnamed(spec.model_type, there):
         wrong.append(f"match_moe_block differs on {sorted(named ^ there)[:3]}")
+    if spec.model_type in DENSE:
+        dense = build_dense(spec.model_type)
+        wrong += [f"{p} is matched" for p, m in dense.named_modules() if moe.matches(m)]
     classes = {type(module).__name__.lower() for module in build(spec.model_type).modules()}
     return wrong + [
         f"no module of the class {name}"
@@ -140,10 +97,6 @@ def check_blocks(spec: ModelSpec, moe: MoESpec) -> list[str]:
 
 # A name that a smaller part doesn't show: it is seen in the type named here.
 SHOWN_BY = {
-    (thinker, "Qwen3OmniMoeTalkerTextSparseMoeBlock"): "qwen3_omni_moe_talker_text"
-    for thinker in ("qwen3_omni_moe_text", "qwen3_omni_moe_thinker")
-} | {
-    ("dots3_note_text", "Dots3NoteVisionMoE"): "dots3_note's vision tower, dense by default",
     ("dots3_note", "Dots3NoteVisionMoE"): "a vision tower with experts, dense by default",
 }
 
@@ -153,16 +106,12 @@ def _unnamed(model_type: str, there: set[str]) -> set[str]:
     return {path for path in there if model_type == "jetmoe" and "self_attention" in path}
 
 
-def _own_blocks(spec: ModelSpec, moe: MoESpec) -> list[Block]:
-    return [b for b in find_moe_blocks(spec.model_type) if moe.matches(b.module)]
-
-
 def check_layout(spec: ModelSpec, moe: MoESpec) -> list[str]:
     """The observed layout is the one declared for this release; names are the spec's own."""
     wrong = []
     declared = find_declared_layout(moe)
     own = find_declared_release(moe) == moe.layouts[0][0]
-    for block in _own_blocks(spec, moe):
+    for block in list_own_blocks(spec, moe):
         seen = observed_expert_layout(block.module)
         if seen is None:
             return ["no layout is seen"]
@@ -185,7 +134,7 @@ def check_layout(spec: ModelSpec, moe: MoESpec) -> list[str]:
 def check_names(spec: ModelSpec, moe: MoESpec) -> list[str]:
     """The linears named cover all parameters of the experts, and no others."""
     wrong = []
-    for block in _own_blocks(spec, moe):
+    for block in list_own_blocks(spec, moe):
         try:
             names = get_expert_linear_names(block.module, spec.model_type)
         except NotImplementedError as exc:
@@ -218,9 +167,7 @@ def check_lists(spec: ModelSpec, moe: MoESpec) -> list[str]:
     """One list a linear where grouped export holds and experts are iterable, else none."""
     wrong = []
     grouped = spec.export_spec is not None and spec.export_spec.grouped_expert_export
-    if grouped != (spec.model_type in GROUPED):
-        wrong.append(f"grouped_expert_export is {grouped}")
-    for block in _own_blocks(spec, moe):
+    for block in list_own_blocks(spec, moe):
         try:
             lists = get_experts_list(block.module, spec.model_type)
         except NotImplementedError as exc:
@@ -245,16 +192,9 @@ def check_lists(spec: ModelSpec, moe: MoESpec) -> list[str]:
     return wrong
 
 
-# Validated for grouped export; whoever adds one says so here and in the table.
-GROUPED = (
-    "deepseek_v3", "gemma4", "gemma4_text", "mixtral", "nemotron_h", "qwen2_moe", "qwen3_moe",
-    "qwen3_next",
-)  # fmt: skip
-
-
 def check_sparse_layers(spec: ModelSpec, moe: MoESpec) -> list[str]:
     """The layers with experts are those that have a block, with and without the config's list."""
-    blocks = [b for b in _own_blocks(spec, moe) if not _is_vision(b)]
+    blocks = [b for b in list_own_blocks(spec, moe) if not is_vision(b)]
     if not blocks:
         return ["no block"]
     config = blocks[0].config
@@ -265,182 +205,68 @@ def check_sparse_layers(spec: ModelSpec, moe: MoESpec) -> list[str]:
     found = moe.sparse_layers.find(values, count)
     if found != wanted:
         wrong.append(f"layers {found}, not {wanted}")
-    if moe.sparse_layers.types_key is not None:
-        if moe.sparse_layers.types_key not in values:
-            wrong.append(f"no config key {moe.sparse_layers.types_key}")
-        wrong += _check_without_list(spec, moe)
-    return wrong
+    for key in (moe.sparse_layers.types_key, moe.sparse_layers.listed_key):
+        if key is not None and key not in values:
+            wrong.append(f"no config key {key}")
+    return wrong + _check_without_list(spec, moe)
+
+
+# Keys by which a class makes its list of layers, where a file has none; and the lists' keys.
+_LIST_FACTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"first_k_dense_replace": 2},
+    {"num_dense_layers": 2},
+    {"interleave_moe_layer_step": 3},
+)
+_LISTS = ("mlp_layer_types", "layers_block_type", "moe_layers")
 
 
 def _check_without_list(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """Files may lack the list of types; the class then derives it, and so must the spec."""
-    rule = moe.sparse_layers
-    assert rule.types_key is not None
-    wrong = []
-    keys = {rule.first_dense_key: 2} if rule.first_dense_key else {}
-    for facts in ({}, keys):
-        plain = make_config(spec.model_type).get_text_config()
-        cls = type(plain)
+    """Files may lack the list of layers; the class then derives it, and so must the spec.
+
+    Where the class has none of its own, no number stands in for it.
+    """
+    rule, wrong = moe.sparse_layers, []
+    cls = type(make_config(spec.model_type).get_text_config())
+    for facts in _LIST_FACTS:
         try:
             config = cls(num_hidden_layers=6, **facts).to_dict()
         except Exception:  # noqa: BLE001  (a class that can't be built from so little)
             continue
-        listed = config.get(rule.types_key)
-        if not listed or len(listed) != 6:
+        key = next((key for key in _LISTS if key in config), None)
+        if key is None:
             continue
-        said = tuple(i for i, name in enumerate(listed) if name in rule.types)
-        file = {key: value for key, value in config.items() if key != rule.types_key} | facts
-        if rule.types == ("sparse",) and rule.find(file, 6) != said:
-            wrong.append(f"without {rule.types_key}: {rule.find(file, 6)}, not {said}")
+        listed = config[key]
+        if key == "moe_layers":
+            said = tuple(listed)
+        elif listed and len(listed) == 6:
+            said = tuple(i for i, name in enumerate(listed) if name in rule.types)
+        else:
+            said = tuple(range(6))
+        file = {name: value for name, value in config.items() if name != key} | facts
+        if key in (rule.types_key, rule.listed_key) and rule.find(file, 6) != said:
+            wrong.append(f"without {key}, {facts}: {rule.find(file, 6)}, not {said}")
     return wrong
 
 
-def _is_vision(block: Block) -> bool:
-    return any(part in block.path for part in VISION_BLOCKS)
-
-
-def check_arithmetic(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """The block computes what router, experts and shared experts say."""
-    if spec.model_type in OTHER_MODULE_NAMES or next(build(spec.model_type).parameters()).is_meta:
-        return []
-    wrong = []
-    for block in _own_blocks(spec, moe):
-        if _is_vision(block):
-            continue
-        hidden, ids, wanted = run_block(block)
-        owner = find_text_spec(spec, block.config)
-        try:
-            with torch.no_grad():
-                found = compute_block(
-                    owner, block.module, block.config, block.layer, hidden, ids, moe
-                )
-        except Exception as exc:  # noqa: BLE001  (a wrong fact may break anything)
-            wrong.append(f"{block.path}: {type(exc).__name__} {exc}")
-            continue
-        error = float((found - wanted).norm() / wanted.norm().clamp(min=1e-3))
-        if not error < TOLERANCE:
-            wrong.append(f"{block.path}: off by {error:.2g}")
-    return wrong
-
-
-def find_text_spec(spec: ModelSpec, config: Any) -> ModelSpec:
-    """The spec of the text part, whose defaults hold for the text config."""
-    name = config.model_type
-    return get_spec(name) if has_spec(name) and spec.config_spec is None else spec
-
-
-def check_router_dtype(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """In bfloat16, the weights are those of the router's own arithmetic, and of no other."""
-    model: Any = build(spec.model_type)
-    plain = isinstance(moe.router, (Router, HashRouter))
-    if OLD or not plain or next(model.parameters()).is_meta or spec.model_type in NO_DTYPE:
-        return []
-    blocks = [b for b in _own_blocks(spec, moe) if not _is_vision(b)]
-    if not blocks:
-        return ["no block"]
-    block = blocks[-1]
-    owner = find_text_spec(spec, block.config)
-    router = resolve_part(owner, moe.router, block.config, block.layer)
-    shared: SharedExpert | None = resolve_part(owner, moe.shared, block.config, block.layer)
-    router = router.by_score if isinstance(router, HashRouter) else router
-    rows = shared.count if shared is not None and shared.combine == "weighted" else 0
-    on_sum = router.scale_on == "sum"
-    unscaled = dataclasses.replace(router, scale=1.0) if on_sum else router
-    index, weights, module = run_router(block, torch.bfloat16)
-    hidden = draw_tokens(torch.bfloat16)[0][0]
-    errors = {}
-    for math in ("float32", "scores", "model"):
-        with torch.no_grad():
-            i, w, _ = route(module, unscaled, hidden, rows, math=math)
-        errors[math] = _distance(index, weights, i, w.to(weights.dtype))
-    if errors[router.math] > min(errors.values()) or errors[router.math] > 1e-2:
-        return [f"math is {router.math}, errors are {errors}"]
-    return []
-
-
-_KEPT = "the router's weight stays in float32 whatever the model's dtype is"
-NO_DTYPE: dict[str, str] = {
-    **dict.fromkeys(("inkling2", "inkling2_text"), _KEPT),
-    **dict.fromkeys(("inkling2_loop", "inkling2_loop_text"), _KEPT),
-    "jetmoe": "experts stand in the block itself, and get no weights",
-    **dict.fromkeys(("llama4", "llama4_text"), "weights multiply the experts' inputs"),
-}
-
-
-def _distance(index: Tensor, weights: Tensor, other: Tensor, others: Tensor) -> float:
-    """How far two choices lie apart as dense weights over experts."""
-    size = int(max(index.max(), other.max())) + 1
-    dense = torch.zeros(len(index), size).scatter_(1, index, weights.float())
-    return float((dense - torch.zeros_like(dense).scatter_(1, other, others.float())).abs().mean())
-
-
-# Classes of transformers 4 alone: 5 has no module for an expert.
-CLASSES_OF_4 = ("MixtralBlockSparseTop2MLP",)
-
-
-def check_export(spec: ModelSpec) -> list[str]:
-    """Norms that store w - 1 are those named; folding a scale changes nothing."""
-    name = spec.model_type
-    if not has_type(name) or name in UNBUILT:
-        return []
-    section = spec.export_spec
-    model = build(name)
-    named = set(section.weight_plus_one_norm_names) if section is not None else set()
-    wrong = []
-    if not next(model.parameters()).is_meta:
-        found = find_weight_plus_one_norms(model)
-        if found != named:
-            wrong.append(f"norms that store w - 1 are {sorted(found)}, not {sorted(named)}")
-    for rule in section.pqs_fuse_rules if section is not None else ():
-        wrong += check_fuse_rule(model, rule)
-    return wrong
-
-
-def check_fuse_rule(model: Any, rule: PqsFuseRule) -> list[str]:
-    """Scale fold_into's rows and fold_from's columns by one vector: the logits stay."""
-    names = [name for name in rule.module_names if OLD or name not in CLASSES_OF_4]
-    found = [module for module in model.modules() if type(module).__name__ in names]
-    missing = set(names) - {type(module).__name__ for module in found}
-    if missing:
-        return [f"no module of the class {name}" for name in missing]
-    ids = torch.arange(3, 23)[None]
-    changed = copy.deepcopy(model)
-    generator = torch.Generator().manual_seed(4)
-    with torch.no_grad():
-        for module in changed.modules():
-            if type(module).__name__ not in names:
-                continue
-            for name in (rule.fold_into, rule.fold_from):
-                if not hasattr(module, name):
-                    return [f"{type(module).__name__} has no {name}"]
-            into, source = getattr(module, rule.fold_into), getattr(module, rule.fold_from)
-            rows, columns = into.weight.shape[0], source.weight.shape[1]
-            scale = 0.5 + torch.rand(rows, generator=generator)
-            into.weight.mul_(scale[:, None])
-            if into.bias is not None:
-                into.bias.mul_(scale)
-            source.weight.div_(_spread(scale, columns, module))
-        before, after = model(input_ids=ids).logits, changed(input_ids=ids).logits
-    error = float((before - after).norm() / before.norm())
-    return [] if error < 1e-4 else [f"folding into {rule.fold_into} changes logits by {error:.2g}"]
-
-
-def _spread(scale: Tensor, columns: int, module: Any) -> Tensor:
-    """A kv head's scale for every query head that reads it; a MLP's as it is."""
-    if len(scale) == columns:
-        return scale
-    head_dim = module.head_dim
-    heads = scale.view(-1, head_dim)
-    return heads.repeat_interleave(columns // len(scale), 0).reshape(-1)
-
-
+SPEC_CHECKS: tuple[Callable[[ModelSpec], list[str]], ...] = (
+    check_unread,
+    check_presence,
+    check_release,
+    check_architectures,
+    check_text_part,
+    check_export,
+)
 CHECKS: tuple[Callable[[ModelSpec, MoESpec], list[str]], ...] = (
-    check_blocks,
+    check_consistent_names,
     check_layout,
+    check_blocks,
     check_names,
     check_lists,
     check_sparse_layers,
+    check_defaults,
     check_files,
     check_arithmetic,
-    check_router_dtype,
+    check_source,
+    check_variants,
 )

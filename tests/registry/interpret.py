@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,15 +28,19 @@ from assay.spec.moe import ExpertLayout, MoESpec
 from assay.spec.observed import observed_expert_layout
 from assay.spec.resolve import Context
 from assay.spec.vocabulary import Norm
-from tests.registry.tiny import VERSION
+from tests.registry.tiny import OLD, VERSION
 
 __all__ = [
+    "ExpertMatrices",
     "compute_block",
     "compute_experts",
+    "compute_shared",
     "find_declared_layout",
     "find_declared_release",
     "resolve_part",
     "route",
+    "split_experts",
+    "split_rows",
 ]
 
 
@@ -69,15 +74,19 @@ def _linear(block: nn.Module, linear: Any, x: Tensor) -> Tensor:
     if linear.bias:
         holder = block.get_submodule(linear.name)
         bias = holder.bias.to(x.dtype)
-    return F.linear(x, _tensor(block, linear.name).to(x.dtype), bias)
+    weight = _tensor(block, linear.name).to(x.dtype)
+    return F.linear(x, weight.T if linear.transposed else weight, bias)
 
 
 def _norm(block: nn.Module, norm: Norm, x: Tensor, *, scale_first: bool = False) -> Tensor:
-    assert norm.kind == "rms"
-    weight = _tensor(block, norm.name) + norm.offset if norm.name else torch.ones(1)
+    """In float32 inside, in x's dtype outside, as transformers' norms."""
+    assert norm.kind == "rms" and norm.scope == "hidden" and not norm.bias
+    weight = _tensor(block, norm.name).float() + norm.offset if norm.name else torch.ones(1)
+    inner = x.float()
     if scale_first:
-        x, weight = x * weight, torch.ones(1)
-    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + norm.eps) * weight
+        inner, weight = inner * weight, torch.ones(1)
+    out = inner * torch.rsqrt(inner.pow(2).mean(-1, keepdim=True) + norm.eps) * weight
+    return out.to(x.dtype)
 
 
 def _score(logits: Tensor, kind: str) -> Tensor:
@@ -91,7 +100,8 @@ def _keep_groups(scores: Tensor, groups: RouterGroups) -> Tensor:
     best = by_group.topk(1 if groups.score == "max" else 2, dim=-1)[0].sum(-1)
     kept = torch.zeros_like(best, dtype=torch.bool)
     kept.scatter_(1, best.topk(groups.keep, dim=-1)[1], True)
-    fill = 0.0 if groups.masked == "zero" else float("-inf")
+    # transformers 4 fills with 0 everywhere, 5 where the type's own code does; facts are 5's.
+    fill = 0.0 if groups.masked == "zero" or OLD else float("-inf")
     return by_group.masked_fill(~kept[..., None], fill).view_as(scores)
 
 
@@ -208,71 +218,91 @@ def _mlp(
     return F.linear(inner, down)
 
 
-def compute_experts(
-    block: nn.Module, moe: MoESpec, experts: Experts, x: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """Outputs of all experts for all tokens [experts, tokens, hidden], as the spec says.
+@dataclass(frozen=True)
+class ExpertMatrices:
+    """One expert's weights [out, in] and biases: gate and up (or up alone), and down."""
 
-    Names and orientation come from the module, which of gate and up is which from the spec.
+    first: list[Tensor]
+    down: Tensor
+    biases: list[Any]
+
+
+def split_experts(block: nn.Module, moe: MoESpec, experts: Experts) -> list[ExpertMatrices]:
+    """Take a block's experts apart, as its spec says they lie.
+
+    Names and kind come from the module, orientation and which of gate and up is which from the
+    spec.
     """
     seen = observed_expert_layout(block)
     assert seen is not None and seen.num_experts == experts.count
     declared = find_declared_layout(moe)
     assert declared.kind == seen.kind
     container = block.get_submodule(seen.path)
-    outputs = []
+    found = []
     for number in range(experts.count):
         biases: list[Any] = [None, None, None]
         if seen.kind == "fused":
-            first, down = (_tensor(container, name)[number] for name in seen.names)
+            *first, down = (_tensor(container, name)[number] for name in seen.names)
             if declared.is_transposed:
-                first, down = first.T, down.T
-            parts = [first]
-            if experts.gated:
-                rows = first.shape[0] // 2
-                parts = (
-                    [first[:rows], first[rows:]]
-                    if declared.is_concatenated
-                    else [first[::2], first[1::2]]
-                )
+                *first, down = (weight.T for weight in (*first, down))
+            if experts.gated and len(first) == 1:
+                first = split_rows(first[0], declared)
             if experts.bias:
                 both = getattr(container, f"{seen.names[0]}_bias")[number]
                 biases = [
-                    both[::2],
-                    both[1::2],
+                    *split_rows(both, declared),
                     getattr(container, f"{seen.names[1]}_bias")[number],
                 ]
         elif seen.kind == "flat":
             size = experts.width
             held = [_tensor(container, n)[number * size : (number + 1) * size] for n in seen.names]
-            parts, down = held[:2], held[2].T
+            first, down = held[:2], held[2].T
         else:
             expert = next(c for n, c in container.named_children() if n.endswith(str(number)))
             pair = moe.gate_up_pair or (moe.expert_linear_names[0],)
-            parts = [_tensor(expert, name) for name in pair]
+            first = [_tensor(expert, name) for name in pair]
             down = _tensor(expert, next(n for n in moe.expert_linear_names if n not in pair))
         assert down.shape[-1] == experts.width
+        found.append(ExpertMatrices(first, down, biases))
+    return found
+
+
+def split_rows(both: Tensor, layout: ExpertLayout) -> list[Tensor]:
+    """Gate's and up's rows of a packed weight or bias."""
+    rows = both.shape[0] // 2
+    return [both[:rows], both[rows:]] if layout.is_concatenated else [both[::2], both[1::2]]
+
+
+def compute_experts(block: nn.Module, moe: MoESpec, experts: Experts, x: Tensor) -> Tensor:
+    """Outputs of all experts for all tokens [experts, tokens, hidden], as the spec says."""
+    outputs = []
+    for expert in split_experts(block, moe, experts):
         if experts.bias:
-            gate = F.linear(x, parts[0], biases[0])
-            out = F.linear(
-                _activate(experts.activation, gate, F.linear(x, parts[1], biases[1])),
-                down,
-                biases[2],
+            gate, up = (
+                F.linear(x, weight, bias)
+                for weight, bias in zip(expert.first, expert.biases, strict=False)
             )
+            inner = _activate(experts.activation, gate, up)
+            out = F.linear(inner, expert.down, expert.biases[2])
         else:
-            out = _mlp(experts.activation, experts.gated, parts, down, x)
+            out = _mlp(experts.activation, experts.gated, expert.first, expert.down, x)
         if experts.norm is not None:
             out = _norm(block, experts.norm, out, scale_first=experts.norm_order == "scale_first")
         outputs.append(out)
     if experts.null_count:
         null = x if experts.null == "identity" else torch.zeros_like(x)
         outputs += [null] * experts.null_count
-    return torch.stack(outputs), None
+    return torch.stack(outputs)
 
 
-def _shared_output(
-    block: nn.Module, shared: SharedExpert, experts: Experts, x: Tensor, weights: Tensor | None
+def compute_shared(
+    block: nn.Module,
+    shared: SharedExpert,
+    experts: Experts,
+    x: Tensor,
+    weights: Tensor | None = None,
 ) -> Tensor:
+    """The shared expert's output [tokens, hidden]; weights: the router's, where it has any."""
     module = block.get_submodule(shared.name)
     held = {name.removesuffix(".weight"): p for name, p in module.named_parameters()}
     activation = shared.activation or experts.activation
@@ -289,14 +319,15 @@ def _shared_output(
             )
             for n in range(shared.count)
         )
+    down = held["output_linear" if "output_linear" in held else "down_proj"]
     if shared.packed:
-        both = held["gate_up_proj"]
+        both = held["input_linear" if "input_linear" in held else "gate_up_proj"]
         first = [both[: shared.width], both[shared.width :]]
     else:
         first = [held[name] for name in ("gate_proj", "up_proj") if name in held]
     assert len(first) == 1 + shared.gated
-    assert held["down_proj"].shape[1] == shared.width
-    out = _mlp(activation, shared.gated, first, held["down_proj"], x)
+    assert down.shape[1] == shared.width
+    out = _mlp(activation, shared.gated, first, down, x)
     if shared.gate is not None:
         out = out * torch.sigmoid(_linear(block, shared.gate, x))
     return out
@@ -340,20 +371,21 @@ def compute_block(
         if experts.latent.norm is not None:
             inner = _norm(block, experts.latent.norm, inner)
     tokens = torch.arange(len(x))[:, None]
-    if isinstance(router, Router) and router.weight_on == "input":
+    plain = router.by_score if isinstance(router, HashRouter) else router
+    if isinstance(plain, Router) and plain.weight_on == "input":
         out = torch.zeros_like(x)
         for slot in range(index.shape[1]):
-            scaled, _ = compute_experts(block, moe, experts, inner * weights[:, slot : slot + 1])
+            scaled = compute_experts(block, moe, experts, inner * weights[:, slot : slot + 1])
             out = out + scaled[index[:, slot], torch.arange(len(x))]
     else:
-        each, _ = compute_experts(block, moe, experts, inner)
+        each = compute_experts(block, moe, experts, inner)
         out = (each[index, tokens] * weights[..., None]).sum(1)
     if experts.output_bias is not None:
         out = out + _tensor(block, experts.output_bias)
     if experts.latent is not None:
         out = _linear(block, experts.latent.up, out)
     if shared is not None and not shared.outside:
-        out = out + _shared_output(block, shared, experts, x, shared_weights)
+        out = out + compute_shared(block, shared, experts, x, shared_weights)
         if shared.combine == "mean":
             out = out / 2
     if moe.output_norm is not None:

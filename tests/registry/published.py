@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = ["PUBLISHED", "QUANTIZED", "E", "H", "I", "L", "Stored", "quantize"]
+__all__ = ["PUBLISHED", "QUANTIZED", "E", "H", "I", "L", "Stored", "find_projection", "quantize"]
 
 Stored = dict[str, tuple[str, tuple[int, ...]]]  # name -> dtype, shape
 _LLAMA = ("gate_proj", "up_proj", "down_proj")
@@ -67,10 +67,28 @@ _DENSE_FIRST = {
     "moe_intermediate_size": I,
     "first_k_dense_replace": 1,
 }
+_ROUTED = {**_SIZES, "n_routed_experts": E, "moe_intermediate_size": I}
 _OF_QWEN = {**_SIZES, "num_experts": E, "moe_intermediate_size": I, "decoder_sparse_step": 1}
 _LOCAL = {**_SIZES, "num_local_experts": E}
 _LLAMA4 = {"text_config": {**_LOCAL, "model_type": "llama4_text"}}
 _LLAMA4_PLACE = "language_model.model.layers.{}.feed_forward.experts"
+
+# The last part of a published name -> the projection that it is; any other is down.
+PROJECTIONS = {
+    **dict.fromkeys(("gate", "gate_proj", "w1"), "gate"),
+    **dict.fromkeys(("up", "up_proj", "v1", "w3"), "up"),
+    **dict.fromkeys(("gate_up_proj", "input_linear", "w13_weight"), "gate_up"),
+}
+
+
+def find_projection(tensor: str) -> str:
+    """The projection that a published name says."""
+    parts = tensor.split(".")
+    last = parts[-2] if parts[-1] == "weight" else parts[-1]
+    for part in ("_bias", "_blocks", "_scales"):
+        last = last.removesuffix(part)
+    return PROJECTIONS.get(last, "down")
+
 
 # Name, of which the first word is the model type -> config, tensors.
 PUBLISHED: dict[str, tuple[dict[str, Any], Stored]] = {
@@ -120,6 +138,44 @@ PUBLISHED: dict[str, tuple[dict[str, Any], Stored]] = {
     ),
     "llama4": (_LLAMA4, _stacked(_LLAMA4_PLACE, "gate_up_proj", "down_proj", turned=True)),
     "llama4, quantized elsewhere": (_LLAMA4, _each(_LLAMA4_PLACE, *_LLAMA)),
+    "deepseek_ocr2_text": (_ROUTED, _each("model.layers.{}.mlp.experts", *_LLAMA)),
+    "glm4v_moe_text": (
+        {**_ROUTED, "first_k_dense_replace": 0},
+        _each("model.language_model.layers.{}.mlp.experts", *_LLAMA),
+    ),
+    "mistral4": (
+        {**_ROUTED, "first_k_dense_replace": 0},
+        _each("model.layers.{}.mlp.experts", *_LLAMA),
+    ),
+    "qwen3_omni_moe_talker_text": (
+        {**_SIZES, "num_experts": E, "moe_intermediate_size": I},
+        _each("talker.model.layers.{}.mlp.experts", *_LLAMA),
+    ),
+    "minimax_m3_vl_text": (
+        {**_LOCAL, "mlp_layer_types": ["sparse"] * L},
+        _each("language_model.model.layers.{}.block_sparse_moe.experts", "w1", "w3", "w2"),
+    ),
+    "inkling_text": (
+        {**_ROUTED, "mlp_layer_types": ["sparse"] * L},
+        _stacked("model.llm.layers.{}.mlp.experts", "w13_weight", "w2_weight"),
+    ),
+    "step3p5": (
+        {
+            **_SIZES,
+            "moe_num_experts": E,
+            "moe_intermediate_size": I,
+            "mlp_layer_types": ["sparse"] * L,
+        },
+        {
+            f"model.layers.{layer}.moe.{name}.weight": ("BF16", shape)
+            for layer in range(L)
+            for name, shape in (
+                ("gate_proj", (E, I, H)),
+                ("up_proj", (E, I, H)),
+                ("down_proj", (E, H, I)),
+            )
+        },
+    ),
 }
 
 

@@ -15,6 +15,7 @@ import assay.models  # noqa: F401  (registers every spec)
 from assay.errors import AssayError
 from assay.spec import UnsupportedExpertsError, get_expert_linear_names, get_experts_list, get_spec
 from tests.registry.fakes import LLAMA, E, H, I, block, fused, iterable, tree
+from tests.registry.files_check import registered
 
 MIXTRAL = ("w1", "w3", "w2")
 FUSED = ("gate_up_proj", "down_proj")
@@ -132,7 +133,12 @@ def test_no_lists_where_grouped_export_is_not_set() -> None:
     """olmoe's experts are iterable, and nobody validated it. Control: qwen3_moe's are listed."""
     assert not get_spec("olmoe").export_spec
     assert get_experts_list(block("OlmoeSparseMoeBlock", iterable()), "olmoe") == []
-    assert not get_spec("qwen3_5_moe").export_spec.grouped_expert_export  # type: ignore[union-attr]
+    qwen = get_spec("qwen3_moe")
+    assert qwen.export_spec is not None
+    refused = dataclasses.replace(qwen.export_spec, grouped_expert_export=False)
+    with registered(dataclasses.replace(qwen, export_spec=refused)):
+        assert get_experts_list(block("Qwen3MoeSparseMoeBlock", iterable()), "qwen3_moe") == []
+    assert get_experts_list(block("Qwen3MoeSparseMoeBlock", iterable()), "qwen3_moe") != []
 
 
 def test_no_lists_of_blocks_that_nobody_registered() -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from assay.spec import ModelSpec, get_spec, get_specs, match_moe_block
-from tests.registry.blocks import MOE_TYPES
+from assay.spec.registry import has_spec
+from tests.registry.blocks import BUILT_TYPES, MOE_TYPES
 from tests.registry.checks import check_spec
+from tests.registry.presence_check import find_need
 from tests.registry.tiny import OLD, UNBUILT, build, has_type
 from tests.registry.truth import find_blocks
+from tests.twins.cases import TWINS
 
 SPECS = [spec for spec in get_specs() if has_type(spec.model_type)]
 
@@ -56,6 +59,20 @@ def test_every_moe_type_is_built() -> None:
     there = {name for name in moe if has_type(name)}
     assert there - set(MOE_TYPES) <= set(UNBUILT)
     assert len(MOE_TYPES) >= (30 if OLD else 90)
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    sorted({*BUILT_TYPES, *UNBUILT, *TWINS, *(spec.model_type for spec in get_specs())}),
+)
+def test_no_type_is_missing(model_type: str) -> None:
+    """What has experts, folded scales, norms that store w - 1 or a twin is registered. proves: S13
+
+    Control: without mixtral, there is a reason to register it, and none for gpt_neo.
+    """
+    assert find_need(model_type) is None or has_spec(model_type), find_need(model_type)
+    assert find_need("mixtral") is not None
+    assert find_need("gpt_neo") is None
 
 
 def test_deepseek_is_visible() -> None:

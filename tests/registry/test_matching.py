@@ -15,6 +15,7 @@ import assay.models  # noqa: F401  (registers every spec)
 from assay.spec import find_model_type, get_spec, get_specs, is_moe, list_all_possible
 from assay.spec import match_moe_block as match
 from assay.spec.matching import _tuple_fields
+from assay.spec.registry import _BROKEN, BrokenSpecError
 from tests.registry.tiny import build, build_dense, has_type, list_dense
 from tests.registry.truth import find_blocks
 
@@ -117,6 +118,18 @@ def test_configs_are_asked_in_order() -> None:
     assert find_model_type({"model_type": ["llama"]}) is None
     objects = SimpleNamespace(model_type="x", text_config=SimpleNamespace(model_type="mixtral"))
     assert find_model_type(objects, own) == "mixtral"
+
+
+def test_a_broken_type_is_no_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told, wherever it is asked for. Control: an unknown type is none. proves: S5"""
+    broken = BrokenSpecError("models/made_up/specs.py:3", "invalid syntax", next_step="Mend it.")
+    monkeypatch.setitem(_BROKEN, "made_up", broken)
+    for config in ({"model_type": "made_up"}, {"text_config": {"model_type": "made_up"}}):
+        with pytest.raises(BrokenSpecError, match="invalid syntax"):
+            find_model_type(config)
+    with pytest.raises(BrokenSpecError, match="invalid syntax"):
+        match(nn.Linear(1, 1), "made_up")
+    assert find_model_type({"model_type": "never_heard_of"}) is None
 
 
 NESTED = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import re
 import warnings
 from pathlib import Path
@@ -22,6 +23,7 @@ from transformers.models.auto import configuration_auto, modeling_auto
 
 __all__ = [
     "CAUSAL_TYPES",
+    "CONFIGS",
     "EXPERT_TYPES",
     "NUM_EXPERTS",
     "OLD",
@@ -32,6 +34,7 @@ __all__ = [
     "build_as",
     "build_dense",
     "find_causal_classes",
+    "find_config_class",
     "has_type",
     "list_dense",
     "make_config",
@@ -258,11 +261,11 @@ CONFIGS = configuration_auto.CONFIG_MAPPING
 
 def has_type(model_type: str) -> bool:
     """Whether the installed transformers has a config class for a type."""
-    return model_type in CONFIGS or _find_config_class(model_type) is not None
+    return model_type in CONFIGS or find_config_class(model_type) is not None
 
 
 @functools.cache
-def _find_config_class(model_type: str) -> Any:
+def find_config_class(model_type: str) -> Any:
     """A config class that is only part of another, and in no mapping."""
     if model_type not in _CLASSES:
         return None
@@ -300,7 +303,7 @@ def list_dense() -> tuple[str, ...]:
 
 def make_config(model_type: str, facts: dict[str, Any] | None = None) -> Any:
     """Return the tiny config of a type. facts: instead of those in FACTS."""
-    cls = CONFIGS[model_type] if model_type in CONFIGS else _find_config_class(model_type)
+    cls = CONFIGS[model_type] if model_type in CONFIGS else find_config_class(model_type)
     facts = FACTS.get(model_type, {}) if facts is None else facts
     config = cls(**_merge(_shrink(cls), facts))
     config._attn_implementation = "eager"
@@ -373,18 +376,20 @@ def _construct(model_type: str, facts: dict[str, Any] | None = None) -> torch.nn
 
 
 @functools.cache
-def build(model_type: str) -> torch.nn.Module:
+def build(model_type: str, variant: str = "{}") -> torch.nn.Module:
     """Build the tiny model of a type in float32, its weights drawn the same every time.
 
+    variant: facts beside those in FACTS, as JSON.
     One with a part that nothing makes small (an image encoder) stays on the meta device.
     """
+    facts = FACTS.get(model_type, {}) | json.loads(variant)
     if model_type not in _NEEDS_DATA:
         with torch.device("meta"):
-            model = _construct(model_type)
+            model = _construct(model_type, facts)
         if sum(parameter.numel() for parameter in model.parameters()) > MOST_PARAMETERS:
             return model.eval()
     torch.manual_seed(0)
-    model = _construct(model_type).float().eval()
+    model = _construct(model_type, facts).float().eval()
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for name, tensor in [*model.named_parameters(), *model.named_buffers()]:

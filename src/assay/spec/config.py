@@ -161,6 +161,13 @@ class ModelConfig:
     def __contains__(self, name: str) -> bool:
         return name in self._values
 
+    def fill_in(self) -> dict[str, Any]:
+        """Return all values in the spelling used here, with defaults for what the file leaves out.
+
+        Nothing counts as read.
+        """
+        return {**self._spec.defaults, **self._values}
+
     def get(self, name: str, default: Any = _MISSING) -> Any:
         """Return a key's value: the file's, else the spec's default, else `default`."""
         self._read.add(name)

@@ -37,7 +37,7 @@ def read_stack(
     text = ModelConfig(values, _find_config_spec(values, spec), where=where)
     num_layers = _count_layers(text, moe)
     try:
-        layers = moe.sparse_layers.find(values, num_layers)
+        layers = moe.sparse_layers.find(text.fill_in(), num_layers)
     except IndexError as exc:
         raise ConfigError(
             where,

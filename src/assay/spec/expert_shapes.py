@@ -95,7 +95,12 @@ def _expect(
         return None
     if group.expert is not None:
         return one
-    return {(experts.count, *shape) for shape in one}
+    return {(count, *shape) for shape in one for count in _list_counts(experts)}
+
+
+def _list_counts(experts: Experts) -> tuple[int, ...]:
+    """How many experts a stack holds: null ones may have weights that nobody reads."""
+    return experts.count, experts.count + experts.null_count
 
 
 def _check_stacked(
@@ -103,7 +108,7 @@ def _check_stacked(
 ) -> None:
     if files.layout.kind != "fused" or len(shape) < 2:
         return
-    if shape[0] != experts.count:
+    if shape[0] not in _list_counts(experts):
         raise WeightError(
             where,
             f"{name} has the shape {list(shape)}",

@@ -25,6 +25,7 @@ __all__ = [
     "fused_files",
     "gated_shared",
     "per_expert_files",
+    "per_expert_or_fused",
     "shared",
     "sigmoid_router",
     "softmax_router",
@@ -137,6 +138,16 @@ def per_expert_files(
     if module is not None:
         renames = (*renames, (module, block))
     return ExpertFiles(gate_up=(gate, up), down=down, renames=renames)
+
+
+def per_expert_or_fused(
+    block: str = "mlp", names: tuple[str, str, str] = LLAMA_NAMES
+) -> tuple[ExpertFiles, ...]:
+    """One tensor for each expert and projection, as published; or fused, as transformers 5 has it.
+
+    block: the block's path, the same in both.
+    """
+    return per_expert_files(block, names), fused_files(block)
 
 
 def fused_files(block: str = "mlp", *, transposed: bool = False, **facts: Any) -> ExpertFiles:

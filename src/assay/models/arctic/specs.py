@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from assay.spec import ConfigSpec, ModelSpec, register
 from assay.spec.moe import ITERABLE, MoESpec, SparseLayers
-from assay.spec.moe_patterns import MIXTRAL_NAMES, W1_W3, experts, per_expert_files, softmax_router
+from assay.spec.moe_patterns import (
+    MIXTRAL_NAMES,
+    W1_W3,
+    experts,
+    per_expert_or_fused,
+    softmax_router,
+)
 
 register(
     ModelSpec(
@@ -28,7 +34,7 @@ register(
             layouts=(("remote_code", ITERABLE),),
             router=softmax_router(normalize="sum"),
             experts=experts("num_local_experts", "intermediate_size"),
-            files=(per_expert_files("block_sparse_moe", MIXTRAL_NAMES),),
+            files=per_expert_or_fused("block_sparse_moe", MIXTRAL_NAMES),
             sparse_layers=SparseLayers(step_key="moe_layer_frequency"),
         ),
     )

@@ -9,6 +9,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
+    fused_files,
     per_expert_files,
     shared,
     sigmoid_router,
@@ -44,7 +45,10 @@ register(
             layouts=ONLY_FUSED,
             router=sigmoid_router(),
             experts=experts("n_routed_experts"),
-            files=(per_expert_files(renames=(("mlp.post_mlp_layernorm", "post_mlp_layernorm"),)),),
+            files=(
+                per_expert_files(renames=(("mlp.post_mlp_layernorm", "post_mlp_layernorm"),)),
+                fused_files(),
+            ),
             shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
             sparse_layers=SparseLayers(
                 types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=1

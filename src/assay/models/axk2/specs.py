@@ -11,7 +11,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     sigmoid_router,
     times,
@@ -53,7 +53,7 @@ register(
             layouts=ONLY_FUSED,
             router=sigmoid_router(groups=rule(_groups)),
             experts=experts("n_routed_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
             sparse_layers=SparseLayers(
                 types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=1

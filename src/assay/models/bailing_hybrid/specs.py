@@ -11,6 +11,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
+    fused_files,
     per_expert_files,
     shared,
     sigmoid_router,
@@ -59,6 +60,7 @@ register(
                 per_expert_files(
                     renames=(("mlp.gate.e_score_correction_bias", "mlp.gate.expert_bias"),)
                 ),
+                fused_files(),
             ),
             shared=shared("shared_experts", times("moe_intermediate_size", "num_shared_experts")),
             sparse_layers=SparseLayers(

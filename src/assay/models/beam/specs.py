@@ -9,7 +9,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     sigmoid_router,
 )
 
@@ -38,7 +38,7 @@ register(
             layouts=ONLY_FUSED,
             router=sigmoid_router(scale_on="sum"),
             experts=experts("num_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=3),
         ),
     )

@@ -11,7 +11,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     softmax_router,
     times,
@@ -55,11 +55,14 @@ register(
                 score=key("expert_selection_fn"),
                 order="choose_first",
                 normalize=when(key("norm_topk_prob"), "sum", "none"),
+                math="model",
             ),
             experts=experts("num_experts", "intermediate_size"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             shared=rule(_shared),
-            sparse_layers=SparseLayers(types_key="mlp_layer_types"),
+            sparse_layers=SparseLayers(
+                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace"
+            ),
         ),
     )
 )

@@ -11,7 +11,7 @@ from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     softmax_router,
     times,
@@ -54,7 +54,7 @@ register(
                 groups=rule(_groups), scale=key("routed_scaling_factor"), math="float32"
             ),
             experts=experts("n_routed_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
             sparse_layers=SparseLayers(first_dense_key="first_k_dense_replace"),
         ),

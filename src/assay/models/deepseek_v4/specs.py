@@ -5,7 +5,7 @@ from __future__ import annotations
 from assay.spec import ConfigSpec, ModelSpec, register
 from assay.spec.experts import Glu, HashRouter
 from assay.spec.markers import key, rule
-from assay.spec.moe import MoESpec, SparseLayers
+from assay.spec.moe import MoESpec
 from assay.spec.moe_patterns import (
     FUSED_NAMES,
     GATE_UP,
@@ -13,6 +13,7 @@ from assay.spec.moe_patterns import (
     ONLY_FUSED,
     W_SHARED,
     experts,
+    fused_files,
     per_expert_files,
     shared,
     sigmoid_router,
@@ -71,9 +72,9 @@ register(
                     module="mlp",
                     renames=(*W_SHARED, ("mlp.gate.e_score_correction_bias", "ffn.gate.bias")),
                 ),
+                fused_files(),
             ),
             shared=shared("shared_experts", "moe_intermediate_size"),
-            sparse_layers=SparseLayers(types_key="mlp_layer_types", types=("hash_moe", "moe")),
         ),
     )
 )

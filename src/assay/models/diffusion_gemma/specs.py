@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.spec import ModelSpec, register
+from assay.spec import ConfigSpec, ModelSpec, register
 from assay.spec.markers import key
 from assay.spec.moe import MoESpec
 from assay.spec.moe_patterns import (
@@ -21,6 +21,17 @@ register(
         model_type="diffusion_gemma",
         architectures=("DiffusionGemmaForBlockDiffusion",),
         min_transformers_version="5.24.0",
+        # Of its text decoder, whose type isn't registered.
+        config_spec=ConfigSpec(
+            defaults={
+                "hidden_activation": "gelu_pytorch_tanh",
+                "intermediate_size": 9216,
+                "moe_intermediate_size": None,
+                "num_experts": None,
+                "rms_norm_eps": 1e-06,
+                "top_k_experts": None,
+            }
+        ),
         moe_spec=MoESpec(
             block_names=("DiffusionGemmaEncoderTextLayer", "DiffusionGemmaDecoderTextLayer"),
             expert_linear_names=FUSED_NAMES,

@@ -11,6 +11,7 @@ from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
     experts,
+    fused_files,
     per_expert_files,
     shared,
     softmax_router,
@@ -57,7 +58,10 @@ register(
                 math="float32",
             ),
             experts=experts("moe_num_experts"),
-            files=(per_expert_files(renames=(("mlp.gate.moe_statics", "mlp.moe_statics"),)),),
+            files=(
+                per_expert_files(renames=(("mlp.gate.moe_statics", "mlp.moe_statics"),)),
+                fused_files(),
+            ),
             shared=rule(_shared),
             sparse_layers=SparseLayers(
                 step_key="moe_layer_interval",

@@ -9,6 +9,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
+    fused_files,
     per_expert_files,
     shared,
     sigmoid_router,
@@ -46,10 +47,11 @@ register(
                 per_expert_files(
                     renames=(("mlp.gate.e_score_correction_bias", "mlp.e_score_correction_bias"),)
                 ),
+                fused_files(),
             ),
             shared=shared("shared_experts", times("moe_intermediate_size", "num_shared_experts")),
             sparse_layers=SparseLayers(
-                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=1
+                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace"
             ),
         ),
     )

@@ -10,7 +10,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     softmax_router,
 )
@@ -24,7 +24,7 @@ register(
             defaults={
                 "decoder_sparse_step": 1,
                 "hidden_act": "silu",
-                "mlp_only_layers": None,
+                "mlp_only_layers": [0, 1],
                 "moe_intermediate_size": 512,
                 "norm_topk_prob": True,
                 "num_experts": 256,
@@ -43,7 +43,7 @@ register(
                 math="float32",
             ),
             experts=experts("num_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             shared=shared("shared_expert", "shared_expert_intermediate_size"),
             sparse_layers=SparseLayers(dense_key="mlp_only_layers", step_key="decoder_sparse_step"),
         ),

@@ -12,6 +12,7 @@ register(
         min_transformers_version="5.24.0",
         config_spec=ConfigSpec(
             defaults={
+                "hidden_act": "silu",
                 "mlp_layer_types": None,
                 "moe_intermediate_size": 2048,
                 "n_group": 1,

@@ -9,7 +9,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     sigmoid_router,
     times,
@@ -43,10 +43,10 @@ register(
             layouts=ONLY_FUSED,
             router=sigmoid_router(),
             experts=experts("n_routed_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
             sparse_layers=SparseLayers(
-                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=3
+                types_key="mlp_layer_types", first_dense_key="first_k_dense_replace"
             ),
         ),
     )

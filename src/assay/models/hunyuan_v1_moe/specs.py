@@ -11,7 +11,7 @@ from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
     by_layer_or_same,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     softmax_router,
 )
@@ -43,7 +43,7 @@ register(
                 width=key("intermediate_size"),
                 activation=key("hidden_act"),
             ),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             shared=shared("shared_mlp", "intermediate_size"),
         ),
     )

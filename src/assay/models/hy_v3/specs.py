@@ -10,6 +10,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
+    fused_files,
     per_expert_files,
     shared,
     sigmoid_router,
@@ -53,6 +54,7 @@ register(
                         ("mlp.shared_experts", "mlp.shared_mlp"),
                     )
                 ),
+                fused_files(),
             ),
             shared=shared("shared_experts", times("moe_intermediate_size", "num_shared_experts")),
             sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=1),

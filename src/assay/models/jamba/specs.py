@@ -9,7 +9,7 @@ from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     softmax_router,
 )
 from assay.spec.vocabulary import Linear
@@ -36,7 +36,7 @@ register(
             layouts=ITERABLE_THEN_FUSED,
             router=softmax_router(linear=Linear(name="router")),
             experts=experts("num_experts", "intermediate_size"),
-            files=(per_expert_files("feed_forward"),),
+            files=per_expert_or_fused("feed_forward"),
             sparse_layers=SparseLayers(
                 period_key="expert_layer_period", offset_key="expert_layer_offset"
             ),

@@ -10,6 +10,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
+    fused_files,
     per_expert_files,
     shared,
     sigmoid_router,
@@ -48,6 +49,7 @@ register(
                 per_expert_files(
                     renames=(("mlp.gate.e_score_correction_bias", "moe.router.expert_bias"),)
                 ),
+                fused_files(),
             ),
             shared=shared("shared_experts", "shared_expert_intermediate_size"),
         ),

@@ -10,6 +10,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
+    fused_files,
     per_expert_files,
     shared,
     sigmoid_router,
@@ -60,6 +61,7 @@ register(
                         ("mlp.shared_experts", "mlp.shared_expert"),
                     )
                 ),
+                fused_files(),
             ),
             shared=shared("shared_experts", "shared_expert_intermediate_size"),
             sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=1),

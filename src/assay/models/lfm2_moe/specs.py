@@ -11,7 +11,7 @@ from assay.spec.moe_patterns import (
     MIXTRAL_NAMES,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     sigmoid_router,
 )
 
@@ -44,7 +44,7 @@ register(
                 math="model",
             ),
             experts=experts("num_experts", activation="silu"),
-            files=(per_expert_files("feed_forward", MIXTRAL_NAMES),),
+            files=per_expert_or_fused("feed_forward", MIXTRAL_NAMES),
             sparse_layers=SparseLayers(first_dense_key="num_dense_layers"),
         ),
     )

@@ -8,7 +8,7 @@ from assay.spec.families.llama4 import LLAMA4_MOE
 register(
     ModelSpec(
         model_type="llama4",
-        architectures=("Llama4ForCausalLM",),
+        architectures=("Llama4ForCausalLM", "Llama4ForConditionalGeneration"),
         moe_spec=LLAMA4_MOE,
     )
 )

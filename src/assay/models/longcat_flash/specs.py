@@ -10,7 +10,7 @@ from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     softmax_router,
 )
 from assay.spec.vocabulary import Linear
@@ -52,7 +52,7 @@ register(
                 null="identity",
                 null_count=key("zero_expert_num"),
             ),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
         ),
     )
 )

@@ -10,7 +10,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     softmax_router,
 )
 
@@ -37,7 +37,7 @@ register(
             layouts=ONLY_FUSED,
             router=softmax_router(normalize=when(key("norm_topk_prob"), "sum", "none")),
             experts=experts("num_local_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             sparse_layers=SparseLayers(types_key="mlp_layer_types"),
         ),
     )

@@ -9,7 +9,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     sigmoid_router,
 )
 
@@ -39,7 +39,7 @@ register(
             layouts=ONLY_FUSED,
             router=sigmoid_router(),
             experts=experts("n_routed_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=1),
         ),
     )

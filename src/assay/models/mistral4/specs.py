@@ -44,7 +44,7 @@ register(
             gate_up_pair=GATE_UP,
             layouts=ONLY_FUSED,
             router=softmax_router(
-                groups=RouterGroups(count=key("n_group"), keep=key("topk_group"), masked="zero"),
+                groups=RouterGroups(count=key("n_group"), keep=key("topk_group")),
                 normalize=when(key("norm_topk_prob"), "sum", "none"),
                 normalize_eps=1e-20,
                 scale=key("routed_scaling_factor"),

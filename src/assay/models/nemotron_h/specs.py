@@ -44,7 +44,10 @@ register(
                 "routed_scaling_factor": 1.0,
                 "topk_group": 1,
             },
-            aliases={"num_local_experts": "n_routed_experts"},
+            aliases={
+                "layer_types": "layers_block_type",
+                "num_local_experts": "n_routed_experts",
+            },
         ),
         moe_spec=MoESpec(
             block_names=("NemotronHMoE",),

@@ -10,7 +10,7 @@ from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     softmax_router,
 )
 
@@ -35,7 +35,7 @@ register(
             layouts=ITERABLE_THEN_FUSED,
             router=softmax_router(normalize=when(key("norm_topk_prob"), "sum", "none")),
             experts=experts("num_experts", "intermediate_size"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
         ),
     )
 )

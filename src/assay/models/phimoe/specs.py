@@ -24,10 +24,10 @@ register(
             defaults={
                 "hidden_act": "silu",
                 "intermediate_size": 6400,
-                "num_experts_per_tok": 2,
                 "num_local_experts": 16,
                 "router_jitter_noise": 0.01,
-            }
+            },
+            neutral={"num_experts_per_tok": "two in any case: SparseMixer has no third"},
         ),
         moe_spec=MoESpec(
             block_names=("PhimoeSparseMoeBlock",),
@@ -37,7 +37,7 @@ register(
             router=SparseMixer(
                 linear=Linear(name="router"),
                 jitter=key("router_jitter_noise"),
-                top_k=key("num_experts_per_tok"),
+                top_k=2,
             ),
             experts=experts("num_local_experts", "intermediate_size"),
             files=(

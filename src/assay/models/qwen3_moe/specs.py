@@ -11,7 +11,7 @@ from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     softmax_router,
 )
 
@@ -38,7 +38,7 @@ register(
             layouts=ITERABLE_THEN_FUSED,
             router=softmax_router(normalize=when(key("norm_topk_prob"), "sum", "none")),
             experts=experts("num_local_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             sparse_layers=SparseLayers(dense_key="mlp_only_layers", step_key="decoder_sparse_step"),
         ),
         export_spec=ExportSpec(

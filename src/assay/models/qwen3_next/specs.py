@@ -11,7 +11,7 @@ from assay.spec.moe_patterns import (
     LLAMA_NAMES,
     experts,
     gated_shared,
-    per_expert_files,
+    per_expert_or_fused,
     softmax_router,
 )
 
@@ -38,7 +38,7 @@ register(
             layouts=ITERABLE_THEN_FUSED,
             router=softmax_router(normalize=when(key("norm_topk_prob"), "sum", "none")),
             experts=experts("num_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             shared=gated_shared(),
             sparse_layers=SparseLayers(dense_key="mlp_only_layers", step_key="decoder_sparse_step"),
         ),

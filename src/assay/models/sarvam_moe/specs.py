@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from assay.spec import ConfigSpec, ModelSpec, register
 from assay.spec.families.glm4_moe import GLM4_MOE_MOE
+from assay.spec.moe_patterns import fused_files, per_expert_files
 
 register(
     ModelSpec(
@@ -29,6 +32,14 @@ register(
                 "num_shared_experts": "n_shared_experts",
             },
         ),
-        moe_spec=GLM4_MOE_MOE,
+        moe_spec=dataclasses.replace(
+            GLM4_MOE_MOE,
+            files=(
+                per_expert_files(
+                    renames=(("mlp.gate.e_score_correction_bias", "mlp.gate.expert_bias"),)
+                ),
+                fused_files(),
+            ),
+        ),
     )
 )

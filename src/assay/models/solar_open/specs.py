@@ -9,7 +9,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     sigmoid_router,
     times,
@@ -41,7 +41,7 @@ register(
             layouts=ONLY_FUSED,
             router=sigmoid_router(),
             experts=experts("n_routed_experts"),
-            files=(per_expert_files(),),
+            files=per_expert_or_fused(),
             shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
         ),
     )

@@ -11,7 +11,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     sigmoid_router,
     times,
@@ -21,13 +21,13 @@ __all__ = ["DOTS3_NOTE_MOE"]
 
 
 DOTS3_NOTE_MOE = MoESpec(
-    block_names=("Dots3NoteTextMoE", "Dots3NoteVisionMoE"),
+    block_names=("Dots3NoteTextMoE",),
     expert_linear_names=FUSED_NAMES,
     gate_up_pair=GATE_UP,
     layouts=ONLY_FUSED,
     router=sigmoid_router(),
     experts=experts("n_routed_experts"),
-    files=(per_expert_files(),),
+    files=per_expert_or_fused(),
     shared=shared("shared_experts", times("shared_experts_intermediate_size", "n_shared_experts")),
     sparse_layers=SparseLayers(
         types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=1

@@ -49,7 +49,15 @@ ERNIE4_5_VL_MOE_MOE = MoESpec(
     ),
     files=(
         fused_files("mlp.text_moe", second=fused_files("mlp.vision_moe")),
-        per_expert_files(),
+        # One bias, router and list of experts for both kinds of tokens, text's first.
+        per_expert_files(
+            renames=(
+                ("mlp.text_moe.gate.moe_statics", "mlp.moe_statics"),
+                ("mlp.text_moe.gate", "mlp.gate"),
+                ("mlp.vision_moe.gate.moe_statics", "mlp.moe_statics"),
+                ("mlp.vision_moe.gate", "mlp.gate"),
+            ),
+        ),
     ),
     sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=1),
 )

@@ -11,7 +11,7 @@ from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     sigmoid_router,
     times,
@@ -27,7 +27,7 @@ GLM4_MOE_MOE = MoESpec(
     layouts=ITERABLE_THEN_FUSED,
     router=sigmoid_router(),
     experts=experts("n_routed_experts"),
-    files=(per_expert_files(),),
+    files=per_expert_or_fused(),
     shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
     sparse_layers=SparseLayers(first_dense_key="first_k_dense_replace"),
 )

@@ -13,7 +13,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     sigmoid_router,
     times,
@@ -22,7 +22,7 @@ from assay.spec.moe_patterns import (
 __all__ = ["GLM5_NEXT_MOE"]
 
 
-CLAMPED = Glu(activation="silu", gate_limit=key("swiglu_limit"), up_limit=key("swiglu_limit"))
+LIMITS = {"gate_limit": key("swiglu_limit"), "up_limit": key("swiglu_limit")}
 
 
 GLM5_NEXT_MOE = MoESpec(
@@ -31,8 +31,12 @@ GLM5_NEXT_MOE = MoESpec(
     gate_up_pair=GATE_UP,
     layouts=ONLY_FUSED,
     router=sigmoid_router(),
-    experts=experts("n_routed_experts", activation=CLAMPED),
-    files=(per_expert_files(),),
-    shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
+    experts=experts("n_routed_experts", activation=Glu(activation="silu", **LIMITS)),
+    files=per_expert_or_fused(),
+    shared=shared(
+        "shared_experts",
+        times("moe_intermediate_size", "n_shared_experts"),
+        activation=Glu(activation=key("hidden_act"), **LIMITS),
+    ),
     sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=3),
 )

@@ -31,7 +31,7 @@ MISTRAL_LARGE4_MOE = MoESpec(
     gate_up_pair=GATE_UP,
     layouts=ONLY_FUSED,
     router=softmax_router(
-        groups=RouterGroups(count=key("n_group"), keep=key("topk_group"), masked="zero"),
+        groups=RouterGroups(count=key("n_group"), keep=key("topk_group")),
         normalize="sum",
         normalize_eps=1e-20,
         scale=key("routed_scaling_factor"),
@@ -44,6 +44,6 @@ MISTRAL_LARGE4_MOE = MoESpec(
     ),
     shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
     sparse_layers=SparseLayers(
-        types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=1
+        types_key="mlp_layer_types", first_dense_key="first_k_dense_replace"
     ),
 )

@@ -12,7 +12,7 @@ from assay.spec.moe_patterns import (
     ITERABLE_THEN_FUSED,
     LLAMA_NAMES,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     softmax_router,
 )
 
@@ -20,12 +20,12 @@ __all__ = ["QWEN3_OMNI_MOE_MOE"]
 
 
 QWEN3_OMNI_MOE_MOE = MoESpec(
-    block_names=("Qwen3OmniMoeThinkerTextSparseMoeBlock", "Qwen3OmniMoeTalkerTextSparseMoeBlock"),
+    block_names=("Qwen3OmniMoeThinkerTextSparseMoeBlock",),
     expert_linear_names=LLAMA_NAMES,
     gate_up_pair=GATE_UP,
     layouts=ITERABLE_THEN_FUSED,
     router=softmax_router(normalize=when(key("norm_topk_prob"), "sum", "none")),
     experts=experts("num_experts"),
-    files=(per_expert_files(),),
+    files=per_expert_or_fused(),
     sparse_layers=SparseLayers(dense_key="mlp_only_layers", step_key="decoder_sparse_step"),
 )

@@ -13,7 +13,7 @@ from assay.spec.moe_patterns import (
     ONLY_FUSED,
     experts,
     gated_shared,
-    per_expert_files,
+    per_expert_or_fused,
     softmax_router,
 )
 
@@ -27,6 +27,6 @@ QWEN4_EXP_MOE = MoESpec(
     layouts=ONLY_FUSED,
     router=softmax_router(normalize=when(key("norm_topk_prob"), "sum", "none")),
     experts=experts("num_experts"),
-    files=(per_expert_files(),),
+    files=per_expert_or_fused(),
     shared=gated_shared(),
 )

@@ -13,7 +13,7 @@ from assay.spec.moe_patterns import (
     GATE_UP,
     ONLY_FUSED,
     experts,
-    per_expert_files,
+    per_expert_or_fused,
     shared,
     softmax_router,
     times,
@@ -37,7 +37,9 @@ UNLIMITED_OCR_MOE = MoESpec(
     layouts=ONLY_FUSED,
     router=softmax_router(groups=rule(_groups), scale=key("routed_scaling_factor"), math="float32"),
     experts=experts("n_routed_experts"),
-    files=(per_expert_files(),),
+    files=per_expert_or_fused(),
     shared=shared("shared_experts", times("moe_intermediate_size", "n_shared_experts")),
-    sparse_layers=SparseLayers(types_key="mlp_layer_types", first_dense=1),
+    sparse_layers=SparseLayers(
+        types_key="mlp_layer_types", first_dense_key="first_k_dense_replace", first_dense=1
+    ),
 )
