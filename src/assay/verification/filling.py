@@ -54,7 +54,8 @@ def load_filled(source: str | Path) -> torch.nn.Module:
             model.get_submodule(owner)._parameters[key] = filled[id(empty)]
         # Placeholders that a model keeps beside its modules' would hold no values.
         model.tie_weights()
-    return model.eval()
+    reference: torch.nn.Module = model.eval()
+    return reference
 
 
 def _read(checkpoint: Any, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
