@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import os
 import platform
 import time
@@ -83,7 +82,6 @@ def release_freed_memory() -> None:
     glibc keeps what many arrays of a few megabytes leave behind: half a gigabyte after a wide
     vocabulary's weights were compared.
     """
-    gc.collect()
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     except (OSError, AttributeError):

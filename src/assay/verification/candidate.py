@@ -76,11 +76,21 @@ class Candidate:
         self.covers_all_positions = False
         self.covers_all_positions = all_positions and self._gives_all_positions()
 
-    @property
-    def _is_small(self) -> bool:
-        """Packed weights that aren't laid out anew are dequantized as a whole; exact ones are."""
-        exact = not self.folder.is_quantized or self.accuracy_level == 0
-        return exact and self.last_positions is not None
+    def _open(self, proto: onnx.ModelProto) -> Any:
+        """A session; for the last positions alone one in little memory, whatever time it costs.
+
+        Weights aren't laid out anew then, but for packed ones whose products aren't exact: without
+        a layout of theirs they would be dequantized as a whole.
+        """
+        saves_memory = self.last_positions is not None
+        keeps_layout = saves_memory and (not self.folder.is_quantized or self.accuracy_level == 0)
+        return _open_session(
+            self.folder,
+            proto,
+            self.num_threads,
+            saves_memory=saves_memory,
+            keeps_layout=keeps_layout,
+        )
 
     def close(self) -> None:
         """Put the session and its memory away; the next run opens it again."""
@@ -175,8 +185,7 @@ class Candidate:
         if self._probed is None or self._probed[0] != names:
             self.close()
             proto = cut_to_values(self._proto, names)
-            session = _open_session(self.folder, proto, self.num_threads, is_small=self._is_small)
-            self._probed = names, session
+            self._probed = names, self._open(proto)
         return self._probed[1]
 
     def _build_feeds(
@@ -234,9 +243,7 @@ class Candidate:
 
     def _run(self, values: dict[str, Any]) -> dict[str, Any]:
         if self._session is None:
-            self._session = _open_session(
-                self.folder, self._proto, self.num_threads, is_small=self._is_small
-            )
+            self._session = self._open(self._proto)
         try:
             results = self._session.run_with_ort_values(self._outputs, values)
         except Exception as exc:
@@ -271,18 +278,23 @@ def open_candidate(
 
 
 def _open_session(
-    folder: ModelFolder, proto: onnx.ModelProto, num_threads: int, *, is_small: bool = False
+    folder: ModelFolder,
+    proto: onnx.ModelProto,
+    num_threads: int,
+    *,
+    saves_memory: bool,
+    keeps_layout: bool,
 ) -> Any:
-    """is_small: no copies of weights in another layout, whatever time they would save."""
     import onnxruntime
 
-    release_freed_memory()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = num_threads
-    # An arena keeps the largest run's memory (a whole dequantized head) for as long as it lives.
-    options.enable_cpu_mem_arena = False
-    if is_small:
+    if saves_memory:
+        release_freed_memory()
+        # An arena keeps the largest run's memory (a dequantized head) for as long as it lives.
+        options.enable_cpu_mem_arena = False
+    if keeps_layout:
         options.add_session_config_entry("session.disable_prepacking", "1")
     # Weights stay in the folder; only the graph itself is handed over as bytes.
     options.add_session_config_entry(
