@@ -9,18 +9,19 @@ import torch
 from torch import Tensor
 
 from assay.spec import ModelSpec
-from assay.spec.experts import HashRouter, MlpRouter
+from assay.spec.experts import MlpRouter
 from assay.spec.moe import MoESpec
 from tests.registry.blocks import (
     Block,
     draw_hard_tokens,
     draw_tokens,
+    is_layer,
     is_vision,
     list_own_blocks,
     run_block,
 )
 from tests.registry.identity_check import find_text_spec
-from tests.registry.interpret import compute_block, compute_shared, resolve_part
+from tests.registry.interpret import compute_block, compute_shared, find_score_router, resolve_part
 from tests.registry.tiny import OLD, build
 
 __all__ = ["OTHER_MODULE_NAMES", "TOLERANCE", "check_arithmetic"]
@@ -88,15 +89,12 @@ def _check_parts(owner: ModelSpec, block: Block, moe: MoESpec, model: Any) -> li
     )
     wrong = []
     held = dict(block.module.named_parameters())
-    if isinstance(router, MlpRouter):
-        rows = held[f"{router.out.name}.weight"].shape[0]
-        if rows != experts.count + experts.null_count:
-            wrong.append(f"{block.path}: the router has {rows} rows")
-        if (router.state_scale in held) != (block.layer > 0):
-            wrong.append(f"{block.path}: {router.state_scale} is absent or there")
-    elif shared is None or shared.combine != "weighted":
-        plain = router.by_score if isinstance(router, HashRouter) else router
-        rows = held[f"{plain.linear.name}.weight"].shape[int(plain.linear.transposed)]
+    is_mlp = isinstance(router, MlpRouter)
+    if is_mlp and (router.state_scale in held) != (block.layer > 0):
+        wrong.append(f"{block.path}: {router.state_scale} is absent or there")
+    if shared is None or shared.combine != "weighted":
+        last = router.out if is_mlp else find_score_router(router).linear
+        rows = held[f"{last.name}.weight"].shape[int(last.transposed)]
         if rows != experts.count + experts.null_count:
             wrong.append(f"{block.path}: the router has {rows} rows")
     outside = _find_outside(model, block)
@@ -115,14 +113,14 @@ def _check_parts(owner: ModelSpec, block: Block, moe: MoESpec, model: Any) -> li
 
 def _find_outside(model: Any, block: Block) -> tuple[Any, str] | None:
     """The layer and the name of an MLP that stands in it beside the block, if there is one."""
-    is_layer = isinstance(getattr(block.module, "self_attn", None), torch.nn.Module)
-    holder = block.module if is_layer else model.get_submodule(block.path.rpartition(".")[0])
+    holder: Any = block.module
+    if not is_layer(holder):
+        holder = model.get_submodule(block.path.rpartition(".")[0])
     for name, child in holder.named_children():
-        if name.endswith("mlp") and child is not block.module and hasattr(child, "forward"):
+        is_list = isinstance(child, torch.nn.ModuleList)
+        if name.endswith("mlp") and child is not block.module and not is_list:
             linears = [m for m in child.modules() if isinstance(m, torch.nn.Linear)]
-            if sum(m.weight.numel() for m in linears) and not isinstance(
-                child, torch.nn.ModuleList
-            ):
+            if sum(linear.weight.numel() for linear in linears):
                 return holder, name
     return None
 

@@ -32,8 +32,10 @@ __all__ = [
     "draw_hard_tokens",
     "draw_tokens",
     "find_moe_blocks",
+    "is_layer",
     "is_vision",
     "list_own_blocks",
+    "list_text_blocks",
     "run_block",
     "run_router",
 ]
@@ -86,6 +88,16 @@ def list_own_blocks(spec: ModelSpec, moe: MoESpec, variant: str = "{}") -> list[
     """The blocks of a type's tiny instance that are of the spec's kind."""
     blocks = find_moe_blocks(spec.model_type, variant)
     return [block for block in blocks if moe.matches(block.module)]
+
+
+def list_text_blocks(spec: ModelSpec, moe: MoESpec, variant: str = "{}") -> list[Block]:
+    """Those of them that don't stand in an image encoder."""
+    return [block for block in list_own_blocks(spec, moe, variant) if not is_vision(block)]
+
+
+def is_layer(module: nn.Module) -> bool:
+    """Whether a block is a whole layer, with router and experts as its children."""
+    return isinstance(getattr(module, "self_attn", None), nn.Module)
 
 
 def is_vision(block: Block) -> bool:
@@ -146,7 +158,7 @@ def run_block(block: Block, tokens: tuple[Tensor, Tensor] | None = None) -> Bloc
     hidden, ids = tokens or draw_tokens()
     module: Any = block.module
     parameters = inspect.signature(module.forward).parameters
-    if isinstance(getattr(module, "self_attn", None), nn.Module):  # router and experts in a layer
+    if is_layer(module):
         flat = hidden[0]
         _, weights, index = module.router(flat)
         out = module.experts(flat, index, weights)
@@ -161,7 +173,7 @@ def run_router(block: Block, dtype: torch.dtype) -> tuple[Tensor, Tensor, Any]:
     """Indices and weights [tokens, top_k] that experts get in a dtype, and the block in it."""
     module: Any = copy.deepcopy(block.module).to(dtype)
     hidden, ids = draw_tokens(dtype)
-    if isinstance(getattr(module, "self_attn", None), nn.Module):
+    if is_layer(module):
         _, weights, index = module.router(hidden[0])
         return index, weights, module
     seen: list[tuple[Any, ...]] = []

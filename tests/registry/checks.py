@@ -19,7 +19,7 @@ from assay.spec import (
 )
 from assay.spec.moe import MoESpec
 from tests.registry.arithmetic_check import check_arithmetic
-from tests.registry.blocks import MOE_TYPES, find_moe_blocks, is_vision, list_own_blocks
+from tests.registry.blocks import MOE_TYPES, find_moe_blocks, list_own_blocks
 from tests.registry.export_check import check_export
 from tests.registry.files_check import check_files
 from tests.registry.identity_check import (
@@ -29,9 +29,10 @@ from tests.registry.identity_check import (
     check_text_part,
 )
 from tests.registry.interpret import find_declared_layout, find_declared_release
+from tests.registry.layers_check import check_sparse_layers
 from tests.registry.names_check import check_consistent_names, check_presence
 from tests.registry.source_check import check_source
-from tests.registry.tiny import DENSE, build, build_dense, make_config
+from tests.registry.tiny import DENSE, build, build_dense
 from tests.registry.unread_check import check_unread
 from tests.registry.variants import check_variants
 
@@ -189,63 +190,6 @@ def check_lists(spec: ModelSpec, moe: MoESpec) -> list[str]:
         same = [[id(a) for a in row] for row in lists] == [[id(a) for a in row] for row in wanted]
         if not same:
             wrong.append("the lists hold other linears")
-    return wrong
-
-
-def check_sparse_layers(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """The layers with experts are those that have a block, with and without the config's list."""
-    blocks = [b for b in list_own_blocks(spec, moe) if not is_vision(b)]
-    if not blocks:
-        return ["no block"]
-    config = blocks[0].config
-    values = config.to_dict()
-    count = getattr(config, "num_layers", None) or config.num_hidden_layers
-    wanted = tuple(sorted({block.layer for block in blocks}))
-    wrong = []
-    found = moe.sparse_layers.find(values, count)
-    if found != wanted:
-        wrong.append(f"layers {found}, not {wanted}")
-    for key in (moe.sparse_layers.types_key, moe.sparse_layers.listed_key):
-        if key is not None and key not in values:
-            wrong.append(f"no config key {key}")
-    return wrong + _check_without_list(spec, moe)
-
-
-# Keys by which a class makes its list of layers, where a file has none; and the lists' keys.
-_LIST_FACTS: tuple[dict[str, Any], ...] = (
-    {},
-    {"first_k_dense_replace": 2},
-    {"num_dense_layers": 2},
-    {"interleave_moe_layer_step": 3},
-)
-_LISTS = ("mlp_layer_types", "layers_block_type", "moe_layers")
-
-
-def _check_without_list(spec: ModelSpec, moe: MoESpec) -> list[str]:
-    """Files may lack the list of layers; the class then derives it, and so must the spec.
-
-    Where the class has none of its own, no number stands in for it.
-    """
-    rule, wrong = moe.sparse_layers, []
-    cls = type(make_config(spec.model_type).get_text_config())
-    for facts in _LIST_FACTS:
-        try:
-            config = cls(num_hidden_layers=6, **facts).to_dict()
-        except Exception:  # noqa: BLE001  (a class that can't be built from so little)
-            continue
-        key = next((key for key in _LISTS if key in config), None)
-        if key is None:
-            continue
-        listed = config[key]
-        if key == "moe_layers":
-            said = tuple(listed)
-        elif listed and len(listed) == 6:
-            said = tuple(i for i, name in enumerate(listed) if name in rule.types)
-        else:
-            said = tuple(range(6))
-        file = {name: value for name, value in config.items() if name != key} | facts
-        if key in (rule.types_key, rule.listed_key) and rule.find(file, 6) != said:
-            wrong.append(f"without {key}, {facts}: {rule.find(file, 6)}, not {said}")
     return wrong
 
 

@@ -11,6 +11,7 @@ moe_spec and export_spec. What isn't written is the class's default.
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import assay.models  # noqa: F401  (registers every spec)
@@ -28,6 +29,7 @@ def describe_registry() -> dict[str, str]:
     return classes | {spec.model_type: describe_spec(spec) for spec in get_specs()}
 
 
+@functools.cache
 def read_rows() -> dict[str, str]:
     """The rows of the file."""
     rows = {}

@@ -17,7 +17,7 @@ from assay.spec import ModelSpec, get_specs
 from assay.spec.config import ConfigSpec
 from assay.spec.markers import Derived, Key, Marker, OrElse, When
 from assay.spec.moe import MoESpec
-from tests.registry.facts import SECTIONS, is_part
+from tests.registry.facts import CONFIG_FIELDS, SECTIONS, find_default, is_part
 
 __all__ = ["FactMutant", "list_fact_mutants"]
 
@@ -26,7 +26,6 @@ _UNORDERED = (
     "architectures", "becomes", "block_names", "files", "layers", "module_names", "pqs_fuse_rules",
     "renames", "types", "weight_plus_one_norm_names",
 )  # fmt: skip
-_CONFIG_FIELDS = ("defaults", "aliases")
 _PROSE = ("unsupported",)  # a reason in words
 Change = tuple[str, str, Any]  # path below the value, kind of change, the value instead
 
@@ -97,13 +96,10 @@ def _change_field(cls: type, part: Any, name: str) -> Iterator[Change]:
         if value is not None:
             yield name, "dropped", None
         return
-    field = next(field for field in dataclasses.fields(cls) if field.name == name)
     choices = _find_choices(typing.get_type_hints(cls)[name])
     for path, kind, other in _change(value, choices, ordered=name not in _UNORDERED):
         yield f"{name}{path}", kind, other
-    default = field.default
-    if field.default_factory is not dataclasses.MISSING:
-        default = field.default_factory()
+    default = find_default(cls, name)
     if default is not dataclasses.MISSING and value != default and not isinstance(value, bool):
         yield name, "dropped", default
 
@@ -152,7 +148,7 @@ def _misspell(name: str) -> str:
 
 def _change_part(part: Any) -> Iterator[Change]:
     for field in dataclasses.fields(part):
-        if isinstance(part, ConfigSpec) and field.name not in _CONFIG_FIELDS:
+        if isinstance(part, ConfigSpec) and field.name not in CONFIG_FIELDS:
             continue
         for path, kind, value in _change_field(type(part), part, field.name):
             yield f".{path}", kind, dataclasses.replace(part, **{field.name: value})

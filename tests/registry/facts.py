@@ -19,7 +19,16 @@ from assay.spec.markers import ByLayer, ByLayerType, Derived, Key, Marker, OrEls
 from assay.spec.moe import MoESpec
 from assay.spec.vocabulary import Linear, Norm
 
-__all__ = ["SECTIONS", "SECTION_CLASSES", "describe_class", "describe_spec", "is_part", "say"]
+__all__ = [
+    "CONFIG_FIELDS",
+    "SECTIONS",
+    "SECTION_CLASSES",
+    "describe_class",
+    "describe_spec",
+    "find_default",
+    "is_part",
+    "say",
+]
 
 # Fields of ModelSpec that the table holds; the other sections are the decoder's, proved by twins.
 SECTIONS = (
@@ -45,7 +54,7 @@ SECTION_CLASSES: tuple[type, ...] = (
     *(cls for cls in _MOE_CLASSES if cls is not MoESpec), Linear, Norm,
 )  # fmt: skip
 # Of ConfigSpec, what facts are read by; the rest is about keys that no fact reads.
-_CONFIG_FIELDS = ("defaults", "aliases")
+CONFIG_FIELDS = ("defaults", "aliases")
 
 
 def is_part(value: Any) -> bool:
@@ -88,7 +97,7 @@ def describe_spec(spec: ModelSpec) -> str:
     """The facts of a spec, a line each."""
     lines = []
     for name in SECTIONS[1:]:
-        value, default = getattr(spec, name), _default(ModelSpec, name)
+        value, default = getattr(spec, name), find_default(ModelSpec, name)
         if value != default and (name != "config_spec" or spec.moe_spec is not None):
             lines += _describe(name, value)
     return "\n".join(lines) + "\n"
@@ -98,7 +107,7 @@ def describe_class(cls: type) -> str:
     """The defaults of a class's fields, a line each; `required` where there is none."""
     lines = []
     for field in dataclasses.fields(cls):
-        default = _default(cls, field.name)
+        default = find_default(cls, field.name)
         said = "required" if default is dataclasses.MISSING else say_part(default)
         lines.append(f"{field.name} = {said}")
     return "\n".join(lines) + "\n"
@@ -125,16 +134,17 @@ def _describe(path: str, value: Any) -> Iterator[str]:
         yield f"{path} = {type(value).__name__}"
         for field in dataclasses.fields(value):
             inner = getattr(value, field.name)
-            if isinstance(value, ConfigSpec) and field.name not in _CONFIG_FIELDS:
+            if isinstance(value, ConfigSpec) and field.name not in CONFIG_FIELDS:
                 continue
-            if inner != _default(type(value), field.name):
+            if inner != find_default(type(value), field.name):
                 yield from _describe(f"{path}.{field.name}", inner)
     else:
         assert not (isinstance(value, Marker) and _holds_part(value)), (path, value)
         yield f"{path} = {say(value)}"
 
 
-def _default(cls: type, name: str) -> Any:
+def find_default(cls: type, name: str) -> Any:
+    """A field's default; dataclasses.MISSING where it has none."""
     field = next(field for field in dataclasses.fields(cls) if field.name == name)
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()

@@ -102,11 +102,11 @@ def check_files(spec: ModelSpec, moe: MoESpec) -> list[str]:
     held, parameters = list_held(spec.model_type)
     wrong = [f"saved: {text}" for text in _check(moe, config, saved, count)]
     wrong += [] if OLD else [f"held: {text}" for text in _check(moe, config, held, count)]
-    wrong += [text for name in _list_published(spec) for text in _check_published(moe, name)]
+    lists = _list_published(spec)
+    wrong += [text for name in lists for text in _check_published(moe, name)]
     for number, form in enumerate(moe.files):
         alone = dataclasses.replace(moe, files=(form,))
         shown = [_check(alone, config, shapes, count) for shapes in (saved, held)]
-        lists = _list_published(spec)
         if all(shown) and not OLD and all(_check_published(alone, name) for name in lists):
             wrong.append(f"form {number} is neither saved nor held: {shown}")
         found = [*check_form(moe, form), *check_table(spec, form)]

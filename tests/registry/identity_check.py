@@ -19,7 +19,7 @@ from assay.spec.moe import MoESpec
 from assay.spec.registry import get_spec, has_spec
 from assay.spec.resolve import Context
 from tests.registry.blocks import MOE_TYPES, find_moe_blocks
-from tests.registry.tiny import CONFIGS, OLD, VERSION, find_config_class, has_type
+from tests.registry.tiny import OLD, VERSION, find_config_class, has_type
 
 __all__ = [
     "check_architectures",
@@ -111,8 +111,7 @@ def check_text_part(spec: ModelSpec) -> list[str]:
             wrong.append(f"beside the text's, its blocks are {sorted(more)}")
     part = spec.text_part
     if part is not None and has_type(spec.model_type):
-        default: Any = find_default(spec.model_type)
-        inner = getattr(default, part.config_key, None)
+        inner = getattr(find_config_class(spec.model_type)(), part.config_key, None)
         if getattr(inner, "model_type", None) != part.model_type:
             wrong.append(f"{part.config_key} isn't a {part.model_type}")
     is_whole = any(has_spec(n) and get_spec(n).decoder_spec is not None for n in texts)
@@ -130,19 +129,12 @@ def _list_other_blocks(spec: ModelSpec) -> set[str]:
     }
 
 
-def find_default(model_type: str) -> Any:
-    """The config of a type, all by default."""
-    cls: Any = CONFIGS[model_type] if model_type in CONFIGS else find_config_class(model_type)
-    return cls()
-
-
 @functools.cache
 def list_text_types(model_type: str) -> tuple[str, ...]:
     """The type of the text decoder inside a type's config, where that is another one."""
     if not has_type(model_type):
         return ()
-    default: Any = CONFIGS[model_type] if model_type in CONFIGS else find_config_class(model_type)
-    text = default().get_text_config()
+    text = find_config_class(model_type)().get_text_config()
     name = getattr(text, "model_type", "")
     return (name,) if name and name != model_type else ()
 
@@ -218,7 +210,7 @@ def list_config_keys(model_type: str) -> frozenset[str]:
 
 def _find_class(model_type: str) -> Any:
     """The config class of a type; of its text decoder, where that has no spec of its own."""
-    cls: Any = CONFIGS[model_type] if model_type in CONFIGS else find_config_class(model_type)
+    cls = find_config_class(model_type)
     text = cls().get_text_config()
     return cls if has_spec(text.model_type) else type(text)
 

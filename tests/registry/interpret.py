@@ -37,6 +37,7 @@ __all__ = [
     "compute_shared",
     "find_declared_layout",
     "find_declared_release",
+    "find_score_router",
     "resolve_part",
     "route",
     "split_experts",
@@ -103,6 +104,11 @@ def _keep_groups(scores: Tensor, groups: RouterGroups) -> Tensor:
     # transformers 4 fills with 0 everywhere, 5 where the type's own code does; facts are 5's.
     fill = 0.0 if groups.masked == "zero" or OLD else float("-inf")
     return by_group.masked_fill(~kept[..., None], fill).view_as(scores)
+
+
+def find_score_router(router: Any) -> Any:
+    """A router, or what a hashing one does by score."""
+    return router.by_score if isinstance(router, HashRouter) else router
 
 
 def route(
@@ -371,7 +377,7 @@ def compute_block(
         if experts.latent.norm is not None:
             inner = _norm(block, experts.latent.norm, inner)
     tokens = torch.arange(len(x))[:, None]
-    plain = router.by_score if isinstance(router, HashRouter) else router
+    plain = find_score_router(router)
     if isinstance(plain, Router) and plain.weight_on == "input":
         out = torch.zeros_like(x)
         for slot in range(index.shape[1]):

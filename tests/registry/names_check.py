@@ -96,7 +96,7 @@ def _list_last(form: ExpertFiles) -> list[str]:
     return [name.removesuffix(".weight").rpartition(".")[2] for name in (*form.gate_up, form.down)]
 
 
-def check_keys(spec: ModelSpec, moe: MoESpec, variants: tuple[str, ...] = ("{}",)) -> list[str]:
+def check_keys(spec: ModelSpec, moe: MoESpec, variants: tuple[str, ...]) -> list[str]:
     """Every key that a fact or its rule reads has a default, where the config class has the key."""
     if OLD or spec.config_spec is None:
         return []

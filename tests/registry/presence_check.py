@@ -17,7 +17,9 @@ __all__ = ["find_need"]
 # Parts of a larger model, and models that no config class of this release names.
 NAMED = ("qwen3_omni_moe",)
 
-DENSE = {"gemma4_assistant": "a small drafter beside gemma4, whose decoder is one without experts"}
+DRAFTERS = {
+    "gemma4_assistant": "a small drafter beside gemma4, whose decoder is one without experts"
+}
 
 
 def find_need(model_type: str) -> str | None:
@@ -28,7 +30,7 @@ def find_need(model_type: str) -> str | None:
         return "its checkpoints are folded or grouped, or only its parts can be built"
     if not has_type(model_type):
         return None
-    if model_type not in DENSE:
+    if model_type not in DRAFTERS:
         texts = [name for name in _list_texts(model_type) if get_spec(name).moe_spec is not None]
         if texts:
             return f"its text decoder {texts[0]} has experts"

@@ -12,9 +12,9 @@ from assay.spec import ModelSpec
 from assay.spec.experts import HashRouter, Router, SharedExpert
 from assay.spec.moe import MoESpec
 from tests.registry.arithmetic_check import TOLERANCE
-from tests.registry.blocks import Block, draw_tokens, is_vision, list_own_blocks, run_router
+from tests.registry.blocks import Block, draw_tokens, list_text_blocks, run_router
 from tests.registry.identity_check import find_text_spec
-from tests.registry.interpret import resolve_part, route
+from tests.registry.interpret import find_score_router, resolve_part, route
 from tests.registry.source_check import find_written_math
 from tests.registry.tiny import OLD, build
 
@@ -37,36 +37,28 @@ def check_router(spec: ModelSpec, moe: MoESpec, variants: tuple[str, ...]) -> li
     is_plain = isinstance(moe.router, (Router, HashRouter))
     if OLD or not is_plain or next(build(spec.model_type).parameters()).is_meta:
         return []
-    router: Router = moe.router.by_score if isinstance(moe.router, HashRouter) else moe.router  # type: ignore[assignment]
-    by_variant = {v: _find_block(spec, moe, v) for v in ("{}", *variants)}
-    blocks = {variant: block for variant, block in by_variant.items() if block is not None}
+    router: Router = find_score_router(moe.router)
+    by_variant = {variant: list_text_blocks(spec, moe, variant) for variant in ("{}", *variants)}
+    blocks = {variant: found[-1] for variant, found in by_variant.items() if found}
     if not blocks:
         return ["no block"]
     written = find_written_math(next(iter(blocks.values())))
+    unlike = [] if router.math == written else [f"math is {router.math}, the source has {written}"]
     if spec.model_type in NO_WEIGHTS:
-        return (
-            [] if router.math == written else [f"math is {router.math}, the source has {written}"]
-        )
+        return unlike
     alike = True
     for variant, block in blocks.items():
-        if _measure(spec, moe, block, torch.float32, "float32") > TOLERANCE:
+        if _measure(spec, moe, block, torch.float32, ("float32",))["float32"] > TOLERANCE:
             return [f"{variant}: experts get other weights in float32"]
         if spec.model_type in KEPT:
             continue
-        errors = {math: _measure(spec, moe, block, torch.bfloat16, math) for math in MATHS}
+        errors = _measure(spec, moe, block, torch.bfloat16, MATHS)
         if errors[router.math] > min(errors.values()) or errors[router.math] > 1e-2:
             return [f"{variant}: math is {router.math}, errors are {errors}"]
         alike &= errors["model"] == errors["scores"]
     if spec.model_type in KEPT:
         return [] if router.math == "float32" and _is_kept(spec) else [f"math is {router.math}"]
-    if alike and router.math != written:
-        return [f"math is {router.math}, the source has {written}"]
-    return []
-
-
-def _find_block(spec: ModelSpec, moe: MoESpec, variant: str) -> Block | None:
-    blocks = [b for b in list_own_blocks(spec, moe, variant) if not is_vision(b)]
-    return blocks[-1] if blocks else None
+    return unlike if alike else []
 
 
 def _is_kept(spec: ModelSpec) -> bool:
@@ -76,19 +68,23 @@ def _is_kept(spec: ModelSpec) -> bool:
     return "mlp.gate.weight" in kept
 
 
-def _measure(spec: ModelSpec, moe: MoESpec, block: Block, dtype: torch.dtype, math: str) -> float:
-    """How far the weights that experts get lie from the router's, computed in one way."""
+def _measure(
+    spec: ModelSpec, moe: MoESpec, block: Block, dtype: torch.dtype, maths: tuple[str, ...]
+) -> dict[str, float]:
+    """How far the weights that experts get lie from the router's, computed in each way."""
     owner = find_text_spec(spec, block.config)
-    router = resolve_part(owner, moe.router, block.config, block.layer)
-    router = router.by_score if isinstance(router, HashRouter) else router
+    router = find_score_router(resolve_part(owner, moe.router, block.config, block.layer))
     shared: SharedExpert | None = resolve_part(owner, moe.shared, block.config, block.layer)
     rows = shared.count if shared is not None and shared.combine == "weighted" else 0
     if router.scale_on == "sum":
         router = dataclasses.replace(router, scale=1.0)
     index, weights, module = run_router(block, dtype)
-    with torch.no_grad():
-        other, others, _ = route(module, router, draw_tokens(dtype)[0][0], rows, math=math)
-    return _distance(index, weights, other, others.to(weights.dtype))
+    hidden, errors = draw_tokens(dtype)[0][0], {}
+    for math in maths:
+        with torch.no_grad():
+            other, others, _ = route(module, router, hidden, rows, math=math)
+        errors[math] = _distance(index, weights, other, others.to(weights.dtype))
+    return errors
 
 
 def _distance(index: Tensor, weights: Tensor, other: Tensor, others: Tensor) -> float:

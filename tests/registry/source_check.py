@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from torch import nn
 
 from assay.spec import ModelSpec
-from assay.spec.experts import HashRouter, Router
+from assay.spec.experts import Router
 from assay.spec.markers import Marker
 from assay.spec.moe import MoESpec
-from tests.registry.blocks import Block, is_vision, list_own_blocks
+from tests.registry.blocks import Block, is_layer, list_text_blocks
 from tests.registry.identity_check import find_text_spec
-from tests.registry.interpret import resolve_part
+from tests.registry.interpret import find_score_router, resolve_part
 from tests.registry.tiny import OLD
 
 __all__ = ["check_source", "find_written_math", "read_source"]
@@ -41,9 +41,8 @@ def _read_class(cls: type) -> str:
 def _list_classes(module: nn.Module) -> Iterator[type]:
     if not type(module).__module__.startswith("torch."):
         yield type(module)
-    is_layer = isinstance(getattr(module, "self_attn", None), nn.Module)
     for name, child in module.named_children():
-        if name == "router" if is_layer else name not in _EXPERTS:
+        if name == "router" if is_layer(module) else name not in _EXPERTS:
             yield from _list_classes(child)
 
 
@@ -55,8 +54,8 @@ def find_written_math(block: Block) -> str:
 
 def check_source(spec: ModelSpec, moe: MoESpec) -> list[str]:
     """The eps of the sum, and whether it is added or a floor."""
-    blocks = [block for block in list_own_blocks(spec, moe) if not is_vision(block)]
-    plain = moe.router.by_score if isinstance(moe.router, HashRouter) else moe.router
+    blocks = list_text_blocks(spec, moe)
+    plain = find_score_router(moe.router)
     if OLD or not blocks or not isinstance(plain, Router):
         return []
     router: Router = resolve_part(find_text_spec(spec, blocks[0].config), plain, blocks[0].config)

@@ -266,7 +266,9 @@ def has_type(model_type: str) -> bool:
 
 @functools.cache
 def find_config_class(model_type: str) -> Any:
-    """A config class that is only part of another, and in no mapping."""
+    """The config class of a type, also of one that is only part of another, in no mapping."""
+    if model_type in CONFIGS:
+        return CONFIGS[model_type]
     if model_type not in _CLASSES:
         return None
     name = _CLASSES[model_type][0]
@@ -303,7 +305,7 @@ def list_dense() -> tuple[str, ...]:
 
 def make_config(model_type: str, facts: dict[str, Any] | None = None) -> Any:
     """Return the tiny config of a type. facts: instead of those in FACTS."""
-    cls = CONFIGS[model_type] if model_type in CONFIGS else find_config_class(model_type)
+    cls = find_config_class(model_type)
     facts = FACTS.get(model_type, {}) if facts is None else facts
     config = cls(**_merge(_shrink(cls), facts))
     config._attn_implementation = "eager"

@@ -13,7 +13,7 @@ from typing import Any
 from assay.spec import ModelSpec, get_specs
 from assay.spec.moe import MoESpec
 from tests.registry.arithmetic_check import check_arithmetic
-from tests.registry.blocks import is_vision, list_own_blocks
+from tests.registry.layers_check import compare_layers
 from tests.registry.names_check import check_keys, list_keys
 from tests.registry.router_check import check_router
 from tests.registry.tiny import FACTS, build, make_config
@@ -122,13 +122,6 @@ def check_variants(spec: ModelSpec, moe: MoESpec) -> list[str]:
     variants = list_variants(spec.model_type)
     wrong = check_keys(spec, moe, ("{}", *variants))
     for variant in variants:
-        blocks = [b for b in list_own_blocks(spec, moe, variant) if not is_vision(b)]
-        config = build(spec.model_type, variant).config.get_text_config()  # type: ignore[union-attr, operator]
-        count = getattr(config, "num_layers", None) or config.num_hidden_layers
-        layers = tuple(sorted({block.layer for block in blocks}))
-        said = moe.sparse_layers.find(config.to_dict(), count)
-        if said != layers:
-            wrong.append(f"{variant}: layers {said}, not {layers}")
-        if blocks:
-            wrong += [f"{variant}: {text}" for text in check_arithmetic(spec, moe, variant)]
+        found = compare_layers(spec, moe, variant) + check_arithmetic(spec, moe, variant)
+        wrong += [f"{variant}: {text}" for text in found]
     return wrong + check_router(spec, moe, variants)

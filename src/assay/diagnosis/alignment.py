@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Alignment", "StoredMatrix", "untie"]
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 _TABLES = frozenset({"GroupQueryAttention", "RotaryEmbedding"})
 _PRODUCTS = frozenset({"MatMul", "Gemm", "Transpose"})
 
@@ -59,6 +60,21 @@ class StoredMatrix:
         for start in range(0, len(matrix), step):
             block = slice(start, min(start + step, len(matrix)))
             yield block, np.asarray(matrix[block], np.float32)
+
+    def read_matched(
+        self, folder: ModelFolder
+    ) -> Iterator[tuple[int, npt.NDArray[np.int64], Floats]]:
+        """What it holds of the checkpoint, some rows at a time.
+
+        Yields the place in `matched`, the rows of that parameter, and the values [R, K] for them.
+        """
+        for block, values_NK in self.read_blocks(folder):
+            for place, rows in enumerate(self.matched):
+                first = max(block.start, rows.start)
+                last = min(block.stop, rows.start + len(rows.rows_R))
+                if first < last:
+                    index_R = rows.rows_R[first - rows.start : last - rows.start]
+                    yield place, index_R, values_NK[first - block.start : last - block.start]
 
     def read(self, folder: ModelFolder) -> Floats:
         """The whole matrix [N, K] in float32, decoded."""
@@ -124,6 +140,18 @@ class Alignment:
             place = (entries.get("location", ""), entries.get("offset", "0"))
             found.append(f"{place[0]}:{place[1]}" if entries else name)
         return tuple(found)
+
+    def measure_matched(self, matrix: StoredMatrix) -> tuple[Doubles, Doubles]:
+        """Squared L2 norms of what each entry of `matched` differs by, and of the checkpoint's."""
+        error_M, norm_M = np.zeros((2, len(matrix.matched)))
+        for place, index_R, values_RK in matrix.read_matched(self.folder):
+            rows = matrix.matched[place]
+            original_RK = self.parameters.read(
+                rows.parameter, index_R, transposed=rows.transposed
+            ).astype(np.float64)
+            error_M[place] += np.square(values_RK - original_RK).sum()
+            norm_M[place] += np.square(original_RK).sum()
+        return error_M, norm_M
 
     @property
     def stream_names(self) -> list[str]:

@@ -136,9 +136,9 @@ class _Examination:
         self.causes += name_causes(result.explained, isolation)
         self.causes += examine_cache(self.candidate, alignment, isolation, result)
         if not self.causes and not result.unexplained:
-            self.causes += examine_settings(
-                self.candidate.with_all_positions(), self.model, self.ids_S
-            )
+            level = self.candidate.accuracy_level
+            whole = open_candidate(self.candidate.folder, accuracy_level=level)
+            self.causes += examine_settings(whole, self.model, self.ids_S)
         entries = self._describe_entries(alignment, isolation, result, save_case)
         if overflow := find_overflow(self.candidate.folder.precision, isolation):
             self.causes = [overflow]

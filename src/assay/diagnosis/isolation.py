@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from assay.diagnosis.hypothesis import list_layers
+from assay.verification.metrics import relative_l2
 from assay.verification.reference import fresh_rotary_state, ids_on_device, in_float64
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ Ids = npt.NDArray[np.int64]
 _SLACK = 8.0  # times the noise of a segment: float32 of two runtimes lies below 3
 _FLOOR = 4e-7
 _HEAD_NOISE = 1.6e-7  # of the embedding and of one product with norm
-_BLOCK_ELEMENTS = 1 << 21
+_TINY = 1e-30  # stands for the norm of a reference that is zero
 NUM_LOGITS = 64  # positions, the last ones, of which logits are compared
 _HALF = {"float16": 6e-3, "bfloat16": 5e-2}
 
@@ -237,17 +238,12 @@ def _to_array(value: torch.Tensor) -> Array:
 
 
 def _relative(a: Sequence[Any] | Array, b: Array) -> float:
-    """relL2 of a against b in float64, some at a time; infinite where they can't be compared."""
-    left, right = np.asarray(a).reshape(-1), np.asarray(b).reshape(-1)
+    """relL2 of a against b; infinite where either isn't finite or the shapes differ."""
+    left, right = np.asarray(a), np.asarray(b)
     if left.size != right.size:
         return float("inf")
-    error = norm = 0.0
-    for start in range(0, right.size, _BLOCK_ELEMENTS):
-        block = slice(start, start + _BLOCK_ELEMENTS)
-        wanted = right[block].astype(np.float64)
-        error += float(np.square(left[block] - wanted).sum())
-        norm += float(np.square(wanted).sum())
-    value = error**0.5 / max(norm**0.5, 1e-30)
+    value = relative_l2(left.reshape(right.shape), right)
+    value = value if right.any() else value / _TINY
     return value if np.isfinite(value) else float("inf")
 
 

@@ -34,20 +34,8 @@ def measure_loss(
     for matrix in alignment.matrices:
         if matrix.packed is None or not matrix.matched:
             continue
-        error = norm = 0.0
-        for block, values_NK in matrix.read_blocks(folder):
-            for rows in matrix.matched:
-                first = max(block.start, rows.start)
-                last = min(block.stop, rows.start + len(rows.rows_R))
-                if first < last:
-                    wanted = rows.rows_R[first - rows.start : last - rows.start]
-                    original = alignment.parameters.read(
-                        rows.parameter, wanted, transposed=rows.transposed
-                    )
-                    part = values_NK[first - block.start : last - block.start]
-                    error += float(np.linalg.norm(part - original)) ** 2
-                    norm += float(np.linalg.norm(original)) ** 2
-        ranked.append((matrix.name, (error / max(norm, 1e-30)) ** 0.5))
+        error_M, norm_M = alignment.measure_matched(matrix)
+        ranked.append((matrix.name, float(error_M.sum() / max(norm_M.sum(), 1e-30)) ** 0.5))
     count = len(original_SV)
     shipped = open_candidate(folder, last_positions=count)
     as_shipped = relative_l2(shipped.prefill(ids_S)[-count:], original_SV)

@@ -100,31 +100,12 @@ def _examine(alignment: Alignment, matrix: StoredMatrix) -> Iterator[Cause]:
         if cause is not None:
             yield cause
         return
-    for rows, relative in _measure(alignment, matrix):
+    error_M, norm_M = np.sqrt(alignment.measure_matched(matrix))
+    for rows, relative in zip(matrix.matched, error_M / np.maximum(norm_M, 1e-30), strict=True):
         if relative > _ROUNDING[folder.precision]:
             part = matrix.read(folder)[rows.start : rows.start + len(rows.rows_R)]
             original = parameters.read(rows.parameter, rows.rows_R, transposed=rows.transposed)
-            yield explain_values(matrix.name, rows, part, original, relative)
-
-
-def _measure(alignment: Alignment, matrix: StoredMatrix) -> Iterator[tuple[MatchedRows, float]]:
-    """relL2 of the checkpoint rows that a matrix of floats holds, some rows at a time."""
-    error = np.zeros(len(matrix.matched))
-    norm = np.zeros(len(matrix.matched))
-    for block, values_NK in matrix.read_blocks(alignment.folder):
-        for place, rows in enumerate(matrix.matched):
-            first = max(block.start, rows.start)
-            last = min(block.stop, rows.start + len(rows.rows_R))
-            if first < last:
-                index = rows.rows_R[first - rows.start : last - rows.start]
-                original = alignment.parameters.read(
-                    rows.parameter, index, transposed=rows.transposed
-                ).astype(np.float64)
-                part = values_NK[first - block.start : last - block.start]
-                error[place] += np.square(part - original).sum()
-                norm[place] += np.square(original).sum()
-    relative = np.sqrt(error) / np.maximum(np.sqrt(norm), 1e-30)
-    yield from zip(matrix.matched, relative.tolist(), strict=True)
+            yield explain_values(matrix.name, rows, part, original, float(relative))
 
 
 def _list_missing(alignment: Alignment, strangers: set[str]) -> dict[int, list[str]]:
@@ -241,21 +222,11 @@ def _grant(alignment: Alignment, matrix: StoredMatrix, model: torch.nn.Module) -
     import torch
 
     named = dict(model.named_parameters(remove_duplicate=False))
-    for block, values_NK in matrix.read_blocks(alignment.folder):
-        for rows in matrix.matched:
-            first = max(block.start, rows.start)
-            last = min(block.stop, rows.start + len(rows.rows_R))
-            if first >= last:
-                continue
-            values = torch.from_numpy(np.array(values_NK[first - block.start : last - block.start]))
-            index = torch.from_numpy(rows.rows_R[first - rows.start : last - rows.start])
-            for name in alignment.list_roles(matrix, rows.parameter):
-                parameter = named[name].detach()
-                whole = parameter.reshape(-1, parameter.shape[-1])
-                weight = whole.T if rows.transposed else whole
-                weight[index.to(weight.device)] = values.to(weight)
-
-
-def _relative(a: Floats, b: Floats) -> float:
-    error = float(np.linalg.norm(a.astype(np.float64) - b))
-    return error / max(float(np.linalg.norm(b)), 1e-30)
+    for place, index_R, values_RK in matrix.read_matched(alignment.folder):
+        rows = matrix.matched[place]
+        values, index = torch.from_numpy(np.array(values_RK)), torch.from_numpy(index_R)
+        for name in alignment.list_roles(matrix, rows.parameter):
+            parameter = named[name].detach()
+            whole = parameter.reshape(-1, parameter.shape[-1])
+            weight = whole.T if rows.transposed else whole
+            weight[index.to(weight.device)] = values.to(weight)

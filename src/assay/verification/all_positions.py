@@ -148,16 +148,16 @@ def cut_to_values(proto: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelPro
     edited = type(proto)()
     edited.CopyFrom(proto)
     graph = edited.graph
-    producers = {out: node for node in graph.node for out in node.output if out}
+    producers = {out: i for i, node in enumerate(graph.node) for out in node.output if out}
     needed: set[int] = set()
     open_names = list(names)
     while open_names:
-        node = producers.get(open_names.pop())
-        if node is not None and id(node) not in needed:
-            needed.add(id(node))
-            open_names += _list_read(node)
+        place = producers.get(open_names.pop())
+        if place is not None and place not in needed:
+            needed.add(place)
+            open_names += _list_read(graph.node[place])
     declared = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
-    kept = [node for node in graph.node if id(node) in needed]
+    kept = [graph.node[place] for place in sorted(needed)]
     made = {name for node in kept for name in node.output}
     values = [value for value in graph.value_info if value.name in made - set(names)]
     for field, items in (("node", kept), ("value_info", values)):

@@ -63,8 +63,11 @@ class Candidate:
         self.accuracy_level = accuracy_level
         proto = folder.proto
         logits = folder.signature.logits
-        cut = last_positions and keep_last_positions(proto, logits, last_positions)
-        bypassed = bypass_last_position(proto, logits) if all_positions and not cut else None
+        cut = bypassed = None
+        if last_positions is not None:
+            cut = keep_last_positions(proto, logits, last_positions)
+        if cut is None and all_positions:
+            bypassed = bypass_last_position(proto, logits)
         self.bypassed = bypassed is not None
         proto = cut or bypassed or proto
         if accuracy_level is not None:
@@ -106,13 +109,6 @@ class Candidate:
             num_threads=self.num_threads,
         )
 
-    def with_all_positions(self) -> Candidate:
-        """The same graph with a head for every position; closes this session first."""
-        self.close()
-        return Candidate(
-            self.folder, accuracy_level=self.accuracy_level, num_threads=self.num_threads
-        )
-
     def _gives_all_positions(self) -> bool:
         """Ask the graph itself: what is declared isn't always what comes out."""
         logits, _ = self.feed(self.start(), np.asarray([[1, 1]], np.int64))
@@ -146,16 +142,14 @@ class Candidate:
         """The graph as it is run: the folder's, with the edits in memory."""
         return self._proto
 
-    def run_values(
-        self, ids_S: Ids, names: Sequence[str], state: State | None = None
-    ) -> dict[str, npt.NDArray[Any]]:
-        """Values inside the graph, by name, over one prompt, on top of a state.
+    def run_values(self, ids_S: Ids, names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
+        """Values inside the graph, by name, over one prompt.
 
         A session of its own: extra outputs keep the runtime from fusing across them.
         """
         if not names:  # which would ask the runtime for every output
             return {}
-        found, _ = self._run_probed(state or self.start(), ids_S, names)
+        found, _ = self._run_probed(self.start(), ids_S, names)
         return {name: np.asarray(found[name].numpy(), np.float32) for name in names}
 
     def feed_values(

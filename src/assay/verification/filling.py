@@ -9,7 +9,7 @@ rests on transformers' loader: this one serves the doctor, who runs the model ma
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,22 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["load_filled"]
 
-_BLOCK_BYTES = 16 << 20
-
 
 def load_filled(source: str | Path) -> torch.nn.Module:
     """Load a causal language model in float32 with eager attention, in eval mode.
 
-    source: a .gguf file or a folder of safetensors. Raises UnjudgedError where transformers has no
-    such model, or a parameter no tensor of its shape in the file.
+    source: a .gguf file. Raises UnjudgedError where transformers has no such model, or a parameter
+    no tensor of its shape in the file.
     """
     import torch
     from transformers import AutoConfig
 
     with open_checkpoint(Path(source)) as checkpoint:
-        values = dict(checkpoint.config)
+        facts = dict(checkpoint.config)
         try:
-            model = build_empty(AutoConfig.for_model(values.pop("model_type"), **values))
+            model = build_empty(AutoConfig.for_model(facts.pop("model_type"), **facts))
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise UnjudgedError(
                 str(source),
@@ -48,7 +46,8 @@ def load_filled(source: str | Path) -> torch.nn.Module:
         filled: dict[int, torch.nn.Parameter] = {}
         for name, empty in list(model.named_parameters(remove_duplicate=False)):
             if id(empty) not in filled:
-                tensor = torch.from_numpy(_read(checkpoint, sources[name])).view(empty.shape)
+                values = checkpoint.read(sources[name]).astype(np.float32, copy=False)
+                tensor = torch.from_numpy(values).view(empty.shape)
                 filled[id(empty)] = torch.nn.Parameter(tensor, requires_grad=False)
             owner, _, key = name.rpartition(".")
             model.get_submodule(owner)._parameters[key] = filled[id(empty)]
@@ -56,14 +55,3 @@ def load_filled(source: str | Path) -> torch.nn.Module:
         model.tie_weights()
     reference: torch.nn.Module = model.eval()
     return reference
-
-
-def _read(checkpoint: Any, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """A whole tensor in float32, a block of rows at a time."""
-    info = checkpoint.tensors[name]
-    values = np.empty((info.num_rows, info.num_columns), np.float32)
-    step = max(1, _BLOCK_BYTES // (4 * info.num_columns))
-    for start in range(0, info.num_rows, step):
-        stop = min(info.num_rows, start + step)
-        values[start:stop] = checkpoint.read_rows(name, start, stop).reshape(stop - start, -1)
-    return values
